@@ -1,0 +1,1 @@
+"""The command line `pdvae`, installed as `pdvae_cli`."""
