@@ -1,0 +1,43 @@
+"""Checks of what a user can get wrong: one line, what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+
+def one_of(what: str, value: str, known: Iterable[str]) -> None:
+    """Raise a ValueError unless `value` is among `known`."""
+    names = list(known)
+    if value not in names:
+        raise ValueError(
+            f"Expected {what} to be one of {', '.join(names)}; got {value!r}. Choose one of them."
+        )
+
+
+def at_least(what: str, value: int, least: int) -> None:
+    """Raise a ValueError unless `value >= least`."""
+    if value < least:
+        raise ValueError(f"Expected {what} of at least {least}; got {value}. Raise it.")
+
+
+def training_settings(
+    epochs: int, batch_size: int, learning_rate: float, averaging: float, patience: int | None
+) -> None:
+    """Raise a ValueError unless `fit` can run with these."""
+    at_least("epochs", epochs, 0)
+    at_least("batch size", batch_size, 1)
+    if not 0 < learning_rate < math.inf:
+        raise ValueError(
+            f"Expected a positive, finite learning rate; got {learning_rate}. Use 1e-3, say."
+        )
+    if not 0 <= averaging < 1:
+        raise ValueError(f"Expected averaging in [0, 1); got {averaging}. Use 0.999, say, or 0.")
+    if patience is not None:
+        at_least("patience", patience, 1)
+
+
+def code_shape(num_latents: int, num_categories: int) -> None:
+    """Raise a ValueError unless D >= 1 and K >= 2."""
+    at_least("latents", num_latents, 1)
+    at_least("categories", num_categories, 2)

@@ -1,0 +1,118 @@
+"""The distribution of D one-hot variables with K categories each, seen through its logits.
+
+Everything here is a pure function of a `(..., D, K)` tensor of logits, normalised or not.
+"""
+
+from __future__ import annotations
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+MAX_CODES = 65_536
+"""Largest K^D that is enumerated in one pass with gradients."""
+
+
+def num_codes(num_latents: int, num_categories: int) -> int:
+    """K^D, the number of codes."""
+    return int(num_categories**num_latents)
+
+
+def describe_codes(num_latents: int, num_categories: int) -> str:
+    """K^D for a message: "8^4 = 4096", without the digits where they would fill lines."""
+    power = f"{num_categories}^{num_latents}"
+    total = num_codes(num_latents, num_categories)
+    return f"{power} = {total}" if total < 10**12 else power
+
+
+def enumerate_codes(
+    num_latents: int,
+    num_categories: int,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The codes number `start` to `stop` of all K^D, the last latent varying fastest.
+
+    Returns:
+        (stop - start, D, K) one-hot.
+    """
+    stop = num_codes(num_latents, num_categories) if stop is None else stop
+    number = torch.arange(start, stop, device=device)
+    place = num_categories ** torch.arange(num_latents - 1, -1, -1, device=device)
+    digits = (number[:, None] // place) % num_categories  # (C, D)
+    return one_hot(digits, num_categories, dtype=dtype)
+
+
+def one_hot(index: Tensor, num_categories: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """One-hot rows of category indices: (...,) integers to (..., K)."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    return torch.nn.functional.one_hot(index, num_categories).to(dtype)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """-sum_d sum_k q_dk log q_dk, in nats (Eqs. 6 and 9 of [JL25]).
+
+    Args:
+        logits: (..., D, K).
+
+    Returns:
+        (...), between 0 and D log K.
+    """
+    log_q = logits.log_softmax(-1)
+    return -_expectation(log_q.exp(), log_q)
+
+
+def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
+    """KL(q || p) = sum_d sum_k q_dk (log q_dk - log p_dk), in nats (Eq. 3 of [JL25]).
+
+    Args:
+        q_logits: (..., D, K).
+        p_logits: (..., D, K), broadcast against q.
+
+    Returns:
+        (...), never negative but for rounding; against the uniform prior D log K - entropy(q)
+        (Eqs. 59 to 70 of [JL25]).
+    """
+    log_q, log_p = q_logits.log_softmax(-1), p_logits.log_softmax(-1)
+    return _expectation(log_q.exp(), log_q - log_p)
+
+
+def _expectation(q: Tensor, value: Tensor) -> Tensor:
+    # A category of probability zero contributes nothing, though its log is -inf.
+    return (q * torch.where(q > 0, value, 0)).sum((-2, -1))
+
+
+def code_logits(fn: object) -> Tensor | None:
+    """The logits of a Pyro site, if its distribution is one of categorical codes.
+
+    Args:
+        fn: the distribution of a site: a `OneHotCategorical` or a `Categorical`, alone or in
+            `.to_event(n)`.
+
+    Returns:
+        (*batch_shape, D, K) normalised logits, D being the product of the event's leading
+        dimensions (1 without `.to_event`); None for any other distribution.
+    """
+    base, num_event = _unwrap(fn)
+    if not isinstance(base, (dist.OneHotCategorical, dist.Categorical)):
+        return None
+    logits: Tensor = base.logits
+    if num_event == 0:
+        return logits.unsqueeze(-2)
+    return logits if num_event == 1 else logits.flatten(-1 - num_event, -2)
+
+
+def code_value(fn: object, codes: Tensor) -> Tensor:
+    """One-hot codes (..., K) as values of the site: category indices for a `Categorical`."""
+    return codes.argmax(-1) if isinstance(_unwrap(fn)[0], dist.Categorical) else codes
+
+
+def _unwrap(fn: object) -> tuple[object, int]:
+    num_event = 0
+    while isinstance(fn, torch.distributions.Independent):
+        num_event += fn.reinterpreted_batch_ndims
+        fn = fn.base_dist
+    return fn, num_event

@@ -1,0 +1,82 @@
+"""Encoders and decoders: plain torch modules, sized from the data.
+
+An encoder maps (B, *event) to logits (B, D, K). A decoder maps codes (..., D, K) with any leading
+dimensions to the likelihood's parameters (..., *event), or (..., *event, num_params) where the
+likelihood needs more than one parameter an element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+
+def mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers of the given sizes with ReLU between them."""
+    layers: list[nn.Module] = []
+    for size_in, size_out in pairwise(sizes):
+        layers += [nn.Linear(size_in, size_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class MLPEncoder(nn.Module):
+    """f_phi: (B, *event) -> logits (B, D, K); 784-512-256-(D·K) with ReLU in [JL25].
+
+    Args:
+        event_shape: shape of one datum.
+        num_latents: D.
+        num_categories: K.
+        hidden: sizes of the hidden layers, from the data to the code.
+    """
+
+    def __init__(
+        self,
+        event_shape: Sequence[int],
+        num_latents: int,
+        num_categories: int,
+        hidden: Sequence[int] = (512, 256),
+    ) -> None:
+        super().__init__()
+        self.event_shape = tuple(event_shape)
+        self.code_shape = (num_latents, num_categories)
+        self.layers = mlp([math.prod(event_shape), *hidden, num_latents * num_categories])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, *event) -> (B, D, K)."""
+        if x.shape[1:] != self.event_shape:
+            raise ValueError(
+                f"Expected data of shape (B, {', '.join(map(str, self.event_shape))}); "
+                f"got {tuple(x.shape)}. Build the encoder with event_shape={tuple(x.shape[1:])}."
+            )
+        return self.layers(x.flatten(1)).unflatten(-1, self.code_shape)
+
+
+class MLPDecoder(nn.Module):
+    """g_theta: codes (..., D, K) -> parameters (..., *event); (D·K)-256-512-784 in [JL25].
+
+    Args:
+        event_shape: shape of one datum.
+        num_latents: D.
+        num_categories: K.
+        hidden: sizes of the hidden layers, from the code to the data.
+        num_params: the likelihood's parameters per element of a datum.
+    """
+
+    def __init__(
+        self,
+        event_shape: Sequence[int],
+        num_latents: int,
+        num_categories: int,
+        hidden: Sequence[int] = (256, 512),
+        num_params: int = 1,
+    ) -> None:
+        super().__init__()
+        self.output_shape = tuple(event_shape) + ((num_params,) if num_params > 1 else ())
+        self.layers = mlp([num_latents * num_categories, *hidden, math.prod(self.output_shape)])
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(..., D, K) -> (..., *event) or (..., *event, num_params)."""
+        return self.layers(z.flatten(-2)).unflatten(-1, self.output_shape)

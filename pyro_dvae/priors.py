@@ -1,0 +1,33 @@
+"""Priors p(z): modules whose `forward()` returns a distribution over codes, event (D, K)."""
+
+from __future__ import annotations
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+
+from pyro_dvae.checks import code_shape
+
+
+class UniformPrior(nn.Module):
+    """p(z) = K^-D: D independent latents, each uniform over K categories (Eq. 46 of [JL25]).
+
+    Args:
+        num_latents: D, at least 1.
+        num_categories: K, at least 2.
+
+    Raises:
+        ValueError: D < 1 or K < 2.
+    """
+
+    logits: Tensor
+
+    def __init__(self, num_latents: int, num_categories: int) -> None:
+        super().__init__()
+        code_shape(num_latents, num_categories)
+        self.register_buffer("logits", torch.zeros(num_latents, num_categories), persistent=False)
+
+    def forward(self) -> TorchDistribution:
+        """The distribution over codes, event (D, K)."""
+        return dist.OneHotCategorical(logits=self.logits).to_event(1)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyro
+import pytest
+import torch
+
+NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.fixture(autouse=True)
+def clean_state() -> Iterator[None]:
+    """float64, one seed, Pyro's checks on, an empty parameter store."""
+    torch.set_default_dtype(torch.float64)
+    pyro.set_rng_seed(0)
+    pyro.clear_param_store()
+    with pyro.validation_enabled(True):
+        yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=NO_CUDA)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
