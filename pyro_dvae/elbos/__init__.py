@@ -1,0 +1,1 @@
+"""ELBOs: one file a family of gradient estimators."""

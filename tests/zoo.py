@@ -1,0 +1,193 @@
+"""Tables of everything the laws run over: a new class is a new row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.infer import ELBO, Trace_ELBO
+from pyro.nn import PyroModule, pyro_method
+from torch import Tensor, nn
+
+from pyro_dvae import (
+    Bernoulli,
+    DiscreteVAE,
+    EnumeratedELBO,
+    MLPDecoder,
+    MLPEncoder,
+    ReinforceELBO,
+    RlooELBO,
+    UniformPrior,
+)
+
+D, K, P = 2, 3, 4
+
+
+def tiny_vae(num_latents: int = D, num_categories: int = K, event: tuple[int, ...] = (P,)) -> Any:
+    code = (num_latents, num_categories)
+    return DiscreteVAE(
+        MLPEncoder(event, *code, hidden=(5,)),
+        MLPDecoder(event, *code, hidden=(5,)),
+        UniformPrior(*code),
+        Bernoulli(),
+    )
+
+
+def tiny_data(num_data: int = 1, event: tuple[int, ...] = (P,)) -> Tensor:
+    return torch.bernoulli(torch.full((num_data, *event), 0.5))
+
+
+def _warm(elbo: ReinforceELBO) -> ReinforceELBO:
+    elbo._mean, elbo._num_steps = torch.tensor(-0.4), 3
+    return elbo
+
+
+def _trace(**options: Any) -> ELBO:
+    return Trace_ELBO(vectorize_particles=True, max_plate_nesting=1, **options)
+
+
+# Name -> (factory, particles); max_plate_nesting is given since fixed draws defy the trial run.
+UNBIASED: dict[str, tuple[Callable[[], ELBO], int]] = {
+    "trace": (_trace, 1),
+    "trace, 2 particles": (lambda: _trace(num_particles=2), 2),
+    "reinforce": (lambda: ReinforceELBO(max_plate_nesting=1), 1),
+    "reinforce, 2 particles": (lambda: ReinforceELBO(2, max_plate_nesting=1), 2),
+    "reinforce, constant": (lambda: ReinforceELBO(baseline=-3.0, max_plate_nesting=1), 1),
+    "reinforce, running mean": (
+        lambda: _warm(ReinforceELBO(baseline="running_mean", max_plate_nesting=1)),
+        1,
+    ),
+    "reinforce, drawn KL": (lambda: ReinforceELBO(analytic_kl=False, max_plate_nesting=1), 1),
+    "rloo": (lambda: RlooELBO(2, max_plate_nesting=1), 2),
+    "rloo, drawn KL": (lambda: RlooELBO(2, analytic_kl=False, max_plate_nesting=1), 2),
+}
+
+# Every ELBO of ours as a user builds it.
+ELBOS: dict[str, Callable[..., Any]] = {
+    "enumerated": EnumeratedELBO,
+    "reinforce": ReinforceELBO,
+    "reinforce, constant": lambda **options: ReinforceELBO(baseline=-3.0, **options),
+    "reinforce, running mean": lambda **options: ReinforceELBO(baseline="running_mean", **options),
+    "rloo": lambda **options: RlooELBO(3, **options),
+}
+
+
+def cat(*parts: Tensor) -> Tensor:
+    """Concatenate along the last dimension, the others broadcast."""
+    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    return torch.cat([part.expand(*shape, part.shape[-1]) for part in parts], -1)
+
+
+class Hierarchy(PyroModule):
+    """p(z1) p(z2|z1) p(x|z2), guided by q(z1|x) q(z2|z1, x)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prior1 = nn.Parameter(torch.randn(1, K))
+        self.prior2 = nn.Linear(K, 2)
+        self.decoder = nn.Linear(2, P)
+        self.guide1 = nn.Linear(P, K)
+        self.guide2 = nn.Linear(P + K, 2)
+
+    @pyro_method
+    def model(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            z1 = pyro.sample("z1", dist.OneHotCategorical(logits=self.prior1).to_event(1))
+            z2 = pyro.sample("z2", dist.OneHotCategorical(logits=self.prior2(z1)).to_event(1))
+            logits = self.decoder(z2.squeeze(-2))
+            pyro.sample("x", dist.Bernoulli(logits=logits).to_event(1), obs=x)
+
+    @pyro_method
+    def guide(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            logits1 = self.guide1(x).unsqueeze(-2)
+            z1 = pyro.sample("z1", dist.OneHotCategorical(logits=logits1).to_event(1))
+            logits2 = self.guide2(cat(x.unsqueeze(-2), z1))
+            pyro.sample("z2", dist.OneHotCategorical(logits=logits2).to_event(1))
+
+
+class InverseHierarchy(PyroModule):
+    """p(z1) p(z2|z1) p(x|z1, z2), guided from below: q(z2|x) q(z1|z2, x)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prior1 = nn.Parameter(torch.randn(1, K))
+        self.prior2 = nn.Linear(K, 2)
+        self.decoder = nn.Linear(K + 2, P)
+        self.guide1 = nn.Linear(P + 2, K)
+        self.guide2 = nn.Linear(P, 2)
+
+    @pyro_method
+    def model(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            z1 = pyro.sample("z1", dist.OneHotCategorical(logits=self.prior1).to_event(1))
+            z2 = pyro.sample("z2", dist.OneHotCategorical(logits=self.prior2(z1)).to_event(1))
+            logits = self.decoder(cat(z1, z2).squeeze(-2))
+            pyro.sample("x", dist.Bernoulli(logits=logits).to_event(1), obs=x)
+
+    @pyro_method
+    def guide(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            logits2 = self.guide2(x).unsqueeze(-2)
+            z2 = pyro.sample("z2", dist.OneHotCategorical(logits=logits2).to_event(1))
+            logits1 = self.guide1(cat(x.unsqueeze(-2), z2))
+            pyro.sample("z1", dist.OneHotCategorical(logits=logits1).to_event(1))
+
+
+class PlatedLatents(PyroModule):
+    """The D latents in a plate of their own; q and p learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prior = nn.Parameter(torch.randn(D, 1, K))
+        self.encoder = nn.Linear(P, D * K)
+        self.decoder = nn.Linear(D * K, P)
+
+    @pyro_method
+    def model(self, x: Tensor) -> None:
+        data = pyro.plate("data", len(x), dim=-1)
+        with pyro.plate("latents", D, dim=-2), data:
+            z = pyro.sample("z", dist.OneHotCategorical(logits=self.prior))
+        with data:
+            flat = z.movedim(-3, -2).flatten(-2).unsqueeze(-3)  # (..., 1, B, D K)
+            pyro.sample("x", dist.Bernoulli(logits=self.decoder(flat)).to_event(1), obs=x)
+
+    @pyro_method
+    def guide(self, x: Tensor) -> None:
+        logits = self.encoder(x).unflatten(-1, (D, K)).movedim(-2, -3)  # (D, B, K)
+        with pyro.plate("latents", D, dim=-2), pyro.plate("data", len(x), dim=-1):
+            pyro.sample("z", dist.OneHotCategorical(logits=logits))
+
+
+class IndexValued(PyroModule):
+    """A site of category indices beside a one-hot one, with a learned prior."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prior = nn.Parameter(torch.randn(K))
+        self.mean = nn.Parameter(torch.randn(K, P))
+        self.encoder = nn.Linear(P, K)
+
+    @pyro_method
+    def model(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            z = pyro.sample("z", dist.Categorical(logits=self.prior))
+            pyro.sample("x", dist.Bernoulli(logits=self.mean[z]).to_event(1), obs=x)
+
+    @pyro_method
+    def guide(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            pyro.sample("z", dist.Categorical(logits=self.encoder(x)))
+
+
+# Name -> (program, depth of its plates).
+PROGRAMS: dict[str, tuple[Callable[[], Any], int]] = {
+    "vae": (tiny_vae, 1),
+    "hierarchy": (Hierarchy, 1),
+    "inverse hierarchy": (InverseHierarchy, 1),
+    "plated latents": (PlatedLatents, 2),
+    "index-valued": (IndexValued, 1),
+}
