@@ -1,0 +1,129 @@
+"""The figures of a run; every function returns a matplotlib `Figure` that it did not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from pyro_dvae.checkpoints import write_atomically
+from pyro_dvae.codes import one_hot
+from pyro_dvae.streams import RandomStream
+from pyro_dvae.training import EpochRecord
+from pyro_dvae.vae import DiscreteVAE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a PNG, atomically."""
+    write_atomically(path, lambda beside: figure.savefig(beside, format="png", dpi=150))
+
+
+def elbo_figure(records: Sequence[EpochRecord], caption: str) -> Figure:
+    """Training and validation ELBO against the epoch, and exact log p(x) where it is known."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    epochs = [record.epoch for record in records]
+    curves: dict[str, list[float | None]] = {
+        "ELBO, train (running)": [r.train_elbo for r in records],
+        "ELBO, validation": [r.validation_elbo for r in records],
+        "log p(x), validation": [r.validation_log_marginal for r in records],
+    }
+    for label, values in curves.items():
+        if None not in values:
+            axes.plot(epochs, np.asarray(values, float), ".-", label=label)
+    best = [record.epoch for record in records if record.is_best][-1:]
+    for epoch in best:
+        axes.axvline(epoch, color="0.7", linewidth=1, label=f"best epoch, {epoch}")
+    # The first epochs fall from far below; the eye wants the rest.
+    tail = [v for r in records[1:] for v in (r.train_elbo, r.validation_elbo) if v is not None]
+    if tail:
+        axes.set_ylim(bottom=min(tail) - 2)
+    axes.set(xlabel="epoch", ylabel="nats per image", title=caption)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def image_grid(images: Tensor, num_columns: int, title: str) -> Figure:
+    """Images in rows.
+
+    Args:
+        images: (N, H, W) in [0, 1].
+        num_columns: images a row.
+        title: above the grid.
+    """
+    num_rows = -(-len(images) // num_columns)
+    figure = Figure(figsize=(0.55 * num_columns, 0.55 * num_rows + 0.4), layout="constrained")
+    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+    for axes, image in zip(grid.flat, images, strict=False):
+        _show(axes, image)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    figure.suptitle(title, fontsize=9)
+    return figure
+
+
+@torch.no_grad()
+def reconstruction_figure(vae: DiscreteVAE, grey: Tensor, binary: Tensor, seed: int = 0) -> Figure:
+    """Input, its binarised draw, the mean of p(x|z) at the most probable code, and a draw of it.
+
+    Args:
+        vae: the model.
+        grey: (N, H, W) in [0, 1].
+        binary: (N, H, W), what the encoder sees.
+        seed: of the draws.
+    """
+    means = vae.reconstruct(binary)
+    with RandomStream(seed, means.device):
+        draws = torch.bernoulli(means)
+    rows = {"input": grey, "binarised": binary, "mean of p(x|z)": means, "draw": draws}
+    figure = Figure(figsize=(0.6 * len(grey) + 1.2, 2.6), layout="constrained")
+    grid = figure.subplots(len(rows), len(grey), squeeze=False)
+    for line, (name, images) in zip(grid, rows.items(), strict=True):
+        for axes, image in zip(line, images, strict=True):
+            _show(axes, image)
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    return figure
+
+
+@torch.no_grad()
+def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
+    """Each latent varied alone: row d shows E[x|z] with z_d = 1 ... K, the others as encoded.
+
+    Args:
+        vae: the model.
+        x: (H, W), the datum whose most probable code is varied; that code is framed.
+    """
+    logits = vae.encode(x[None])[0]  # (D, K)
+    index = logits.argmax(-1)
+    num_latents, num_categories = logits.shape
+    varied = index.expand(num_latents, num_categories, num_latents).clone()
+    for latent in range(num_latents):
+        varied[latent, :, latent] = torch.arange(num_categories)
+    means = vae.decode(one_hot(varied, num_categories, dtype=logits.dtype)).mean  # (D, K, H, W)
+    figure = Figure(
+        figsize=(0.7 * num_categories + 0.6, 0.7 * num_latents + 0.5), layout="constrained"
+    )
+    grid = figure.subplots(num_latents, num_categories, squeeze=False)
+    for latent in range(num_latents):
+        for category in range(num_categories):
+            axes = grid[latent, category]
+            _show(axes, means[latent, category])
+            framed = category == index[latent]
+            axes.spines[:].set(visible=bool(framed), color="tab:red", linewidth=1.5)
+        grid[latent, 0].set_ylabel(f"z{latent + 1}", rotation=0, ha="right", va="center")
+    figure.suptitle("each latent varied alone (framed: the code of the input)", fontsize=8)
+    return figure
+
+
+def _show(axes: Axes, image: Tensor) -> None:
+    axes.imshow(image.detach().cpu().numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set(xticks=[], yticks=[])

@@ -1,0 +1,57 @@
+"""Random streams that do not touch one another."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+
+class RandomStream:
+    """A stream of its own for code that draws from torch's global generators.
+
+    Inside `with stream:` the global generators continue this stream; outside they are as they
+    were. So neither validation nor the caller's own draws move the stream of the training.
+
+    Args:
+        seed: where the stream starts.
+        device: whose generator is taken along with the CPU's.
+    """
+
+    def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        outside = self._get()
+        torch.manual_seed(seed)
+        self.state = self._get()
+        self._set(outside)
+        self._outside = outside
+
+    def __enter__(self) -> RandomStream:
+        self._outside = self._get()
+        self._set(self.state)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.state = self._get()
+        self._set(self._outside)
+
+    def _get(self) -> list[Tensor]:
+        states = [torch.get_rng_state()]
+        if self.device.type == "cuda":
+            states.append(torch.cuda.get_rng_state(self.device))
+        elif self.device.type == "mps":
+            states.append(torch.mps.get_rng_state())
+        return states
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], self.device)
+        elif self.device.type == "mps":
+            torch.mps.set_rng_state(states[1])

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyro.infer import ELBO
+
+from pyro_dvae import Config, build_elbo, build_vae
+from pyro_dvae.config import ESTIMATORS
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_estimator_builds_and_runs(name: str) -> None:
+    from zoo import tiny_data
+
+    config = Config(estimator=name, num_latents=2, num_categories=3, num_particles=2)
+    vae, elbo = build_vae(config, (4,)), build_elbo(config)
+    assert isinstance(elbo, ELBO)
+    assert elbo.loss(vae.model, vae.guide, tiny_data(3)) > 0
+
+
+@pytest.mark.parametrize(("text", "value"), [("none", None), ("-125", -125.0)])
+def test_baselines(text: str, value: float | None) -> None:
+    assert build_elbo(Config(estimator="reinforce", baseline=text)).baseline == value
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"estimator": "sgd"}, "estimator to be one of trace, reinforce, rloo, exact; got 'sgd'"),
+        ({"binarize": "maybe"}, "binarisation to be one of dynamic, static, threshold"),
+        ({"num_latents": 0}, "latents of at least 1"),
+        ({"num_categories": 1}, "categories of at least 2"),
+        ({"num_particles": 1}, "particles of at least 2; got 1"),
+        ({"estimator": "trace", "num_particles": 0}, "particles of at least 1"),
+        ({"epochs": -1}, "epochs of at least 0"),
+        ({"batch_size": 0}, "batch size of at least 1"),
+        ({"learning_rate": float("nan")}, "finite learning rate; got nan"),
+        ({"patience": 0}, "patience of at least 1"),
+        ({"seed": -1}, "seed of at least 0"),
+        ({"averaging": -0.1}, r"averaging in \[0, 1\)"),
+        ({"validation": 1.0}, "validation fraction between 0 and 1"),
+        ({"baseline": "mean"}, "none, running_mean or a finite number"),
+        ({"baseline": "nan"}, "finite"),
+        ({"estimator": "exact", "num_latents": 9}, r"exact estimator; got K\^D = 8\^9"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        Config(**settings)
+    assert "\n" not in str(error.value)

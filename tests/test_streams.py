@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import torch
+
+from pyro_dvae.streams import RandomStream
+
+
+def test_streams_are_apart(device: torch.device) -> None:
+    def draw(number: int) -> list[float]:
+        return torch.rand(number, device=device).tolist()
+
+    torch.manual_seed(9)
+    alone = draw(6)
+    torch.manual_seed(1)
+    outside = draw(4)
+    torch.manual_seed(1)
+    first, second = RandomStream(9, device), RandomStream(9, device)
+    drawn = draw(2)
+    with first:
+        inside = draw(2)
+        with second:
+            nested = draw(3)
+        inside += draw(1)
+    drawn += draw(2)
+    with first:
+        inside += draw(3)
+    assert drawn == outside
+    assert inside == alone
+    assert nested == alone[:3]

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro
+import pyro.poutine as poutine
+import pytest
+import torch
+from pyro.infer import SVI, Trace_ELBO
+from zoo import ELBOS, tiny_data, tiny_vae
+
+from pyro_dvae import BinaryImages, DiscreteVAE, EnumeratedELBO, RlooELBO, evaluate, fit
+
+EXACT = {"atol": 1e-10, "rtol": 0}
+
+
+def weights(vae: DiscreteVAE) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(vae.parameters()).detach().clone()
+
+
+def train(seed: int = 0, **options: Any) -> tuple[Any, Any]:
+    pyro.set_rng_seed(0)
+    vae, x = tiny_vae(), tiny_data(23)
+    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01, "seed": seed, **options}
+    elbo = options.pop("elbo", None) or RlooELBO(2)
+    return vae, list(fit(vae, elbo, x, options.pop("validation", None), **options))
+
+
+# A constant baseline is in nats per datum, which poutine.scale redefines.
+@pytest.mark.parametrize("elbo", [*sorted(ELBOS.keys() - {"reinforce, constant"}), "trace"])
+def test_a_step_is_svis_step(elbo: str) -> None:
+    """Of the mean loss per datum, so SVI's programs are scaled by 1/B."""
+    make = ELBOS.get(elbo, Trace_ELBO)
+    vae, x = tiny_vae(), tiny_data(4)
+    twin = tiny_vae()
+    twin.load_state_dict(vae.state_dict())
+    list(fit(vae, make(), x, epochs=1, batch_size=4, learning_rate=0.01, seed=3))
+
+    order = torch.randperm(4, generator=torch.Generator().manual_seed(3))
+    scaled = [poutine.scale(program, 1 / 4) for program in (twin.model, twin.guide)]
+    pyro.set_rng_seed(3 + 2)
+    SVI(*scaled, pyro.optim.Adam({"lr": 0.01}), loss=make()).step(x[order])
+    torch.testing.assert_close(weights(vae), weights(twin), **EXACT)
+
+
+@pytest.mark.parametrize("elbo", [*ELBOS, "trace"])
+def test_the_elbo_rises(elbo: str) -> None:
+    vae = tiny_vae(event=(6,))
+    x = tiny_data(2, (6,)).repeat(40, 1)
+    before = evaluate(vae, x).elbo
+    make = ELBOS.get(elbo, lambda: Trace_ELBO(10, vectorize_particles=True))
+    list(fit(vae, make(), x, epochs=30, batch_size=20, learning_rate=0.02))
+    assert evaluate(vae, x).elbo > before + 0.5
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
+def test_records(averaging: float) -> None:
+    x = tiny_data(10)
+    vae, records = train(validation=x, averaging=averaging)
+    assert [record.epoch for record in records] == [1, 2, 3]
+    assert all(record.train_elbo < 0 for record in records)
+    best = max(record.validation_elbo for record in records)
+    assert evaluate(vae, x).elbo == pytest.approx(best, abs=1e-12)
+    assert [r.is_best for r in records if r.validation_elbo == best] == [True]
+    assert [r.seconds for r in records] == sorted(r.seconds for r in records)
+
+
+def test_train_elbo_is_the_mean_over_all_data() -> None:
+    """23 data in batches of 5: the short last batch counts as 3 data."""
+    pyro.set_rng_seed(0)
+    vae, x = tiny_vae(), tiny_data(23)
+    exact = evaluate(vae, x).elbo
+    record = next(fit(vae, EnumeratedELBO(), x, epochs=1, batch_size=5, learning_rate=1e-12))
+    assert record.train_elbo == pytest.approx(exact, abs=1e-8)
+
+
+def test_batches_are_without_replacement() -> None:
+    class Counting:
+        seen: list[int] = []  # noqa: RUF012
+
+        def __len__(self) -> int:
+            return 23
+
+        def batch(self, index: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+            self.seen += index.tolist()
+            return tiny_data(len(index))
+
+    data = Counting()
+    list(fit(tiny_vae(), RlooELBO(2), data, epochs=2, batch_size=5))
+    first_epoch, second_epoch = data.seen[-46:-23], data.seen[-23:]
+    assert sorted(first_epoch) == sorted(second_epoch) == list(range(23))
+    assert first_epoch != second_epoch
+
+
+def test_seed_decides_everything() -> None:
+    first, _ = train(seed=1)
+    torch.rand(5)
+    second, _ = train(seed=1)
+    other, _ = train(seed=2)
+    assert torch.equal(weights(first), weights(second))
+    assert not torch.equal(weights(first), weights(other))
+
+
+def test_validation_and_the_callers_draws_do_not_change_training() -> None:
+    _, plain_records = train()
+    pyro.set_rng_seed(0)
+    vae, x = tiny_vae(), tiny_data(23)
+    state = torch.get_rng_state()
+    records = []
+    held_out = x[:4]
+    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01}
+    for record in fit(vae, RlooELBO(2), x, held_out, **options):
+        records.append(record)
+        torch.rand(100)
+        torch.set_rng_state(state)
+    assert [r.train_elbo for r in records] == [r.train_elbo for r in plain_records]
+
+
+def test_two_models_in_one_process_do_not_touch() -> None:
+    """Even with a parameter store full of others' parameters of the same names."""
+    alone, _ = train()
+    vae, x = tiny_vae(3, 4), tiny_data(4)
+    svi = SVI(vae.model, vae.guide, pyro.optim.Adam({"lr": 0.1}), loss=Trace_ELBO())
+    svi.step(x)
+    store = {name: value.detach().clone() for name, value in pyro.get_param_store().items()}
+    assert store
+    second, _ = train()
+    assert torch.equal(weights(alone), weights(second))
+    after = dict(pyro.get_param_store().items())
+    assert store.keys() == after.keys()
+    assert all(torch.equal(store[name], after[name]) for name in store)
+
+
+def test_two_fits_alternating() -> None:
+    alone = [train(seed=seed)[0] for seed in (0, 1)]
+    pyro.set_rng_seed(0)
+    models, x = [tiny_vae()], tiny_data(23)
+    pyro.set_rng_seed(0)
+    models.append(tiny_vae())
+    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01}
+    runs = [fit(model, RlooELBO(2), x, seed=seed, **options) for seed, model in enumerate(models)]
+    for _ in zip(*runs, strict=True):
+        pass
+    for model, twin in zip(models, alone, strict=True):
+        assert torch.equal(weights(model), weights(twin))
+
+
+def test_averaging_is_the_mean_of_the_weights_and_does_not_change_training() -> None:
+    plain, averaged = (train(averaging=averaging)[1] for averaging in (0.0, 0.8))
+    assert [r.train_elbo for r in plain] == [r.train_elbo for r in averaged]
+
+    path = []
+    pyro.set_rng_seed(0)
+    vae, x = tiny_vae(), tiny_data(23)
+    mean = weights(vae)
+    options = {"batch_size": 5, "learning_rate": 0.01}
+    list(
+        fit(vae, RlooELBO(2), x, epochs=1, on_step=lambda *_: path.append(weights(vae)), **options)
+    )
+    for step, weight in enumerate(path, 1):
+        decay = min(0.8, (1 + step) / (10 + step))
+        mean = decay * mean + (1 - decay) * weight
+    vae, _ = train(epochs=1, averaging=0.8)
+    torch.testing.assert_close(weights(vae), mean)
+
+
+def test_patience_stops_and_the_best_weights_stay() -> None:
+    pyro.set_rng_seed(0)
+    vae = tiny_vae()
+    x, held_out = torch.zeros(20, 4), torch.ones(5, 4)  # what is learned makes validation worse
+    options = {"epochs": 50, "learning_rate": 0.05, "patience": 3}
+    records = list(fit(vae, RlooELBO(2), x, held_out, **options))
+    assert [record.is_best for record in records] == [True, False, False, False]
+    assert evaluate(vae, held_out).elbo == pytest.approx(records[0].validation_elbo)
+
+
+def test_no_epoch_changes_nothing() -> None:
+    vae, records = train(epochs=0)
+    pyro.set_rng_seed(0)
+    assert records == []
+    assert torch.equal(weights(vae), weights(tiny_vae()))
+
+
+@pytest.mark.parametrize("num_data", [1, 5, 6])
+def test_any_number_of_data(num_data: int) -> None:
+    options = {"epochs": 1, "batch_size": 5}
+    records = list(fit(tiny_vae(), RlooELBO(2), tiny_data(num_data), **options))
+    assert math.isfinite(records[0].train_elbo)
+
+
+def test_binary_images_and_steps() -> None:
+    steps = []
+    data = BinaryImages(torch.randint(256, (7, 2, 3), dtype=torch.uint8), "dynamic")
+    vae = tiny_vae(event=(2, 3)).float()
+    list(
+        fit(
+            vae,
+            RlooELBO(2),
+            data,
+            epochs=2,
+            batch_size=3,
+            on_step=lambda step, total: steps.append((step, total)),
+        )
+    )
+    assert steps == [(1, 3), (2, 3), (3, 3)] * 2
+
+
+def test_grey_data_is_refused_before_the_first_step() -> None:
+    with pytest.raises(ValueError, match=r"Expected data in \{0, 1\}.*from 0.5 to 0.5"):
+        next(fit(tiny_vae(), RlooELBO(2), torch.full((9, 4), 0.5)))
+    x = tiny_data(100)
+    x[77, 1] = 3.0
+    with pytest.raises(ValueError, match=r"from 0 to 3"):
+        next(fit(tiny_vae(), RlooELBO(2), x))
+
+
+def test_wrong_event_shape_is_refused_before_the_first_step() -> None:
+    with pytest.raises(ValueError, match=r"shape \(B, 4\); got \(2, 5\)"):
+        next(fit(tiny_vae(), RlooELBO(2), tiny_data(9, (5,))))
+
+
+def test_infinite_loss_names_the_epoch() -> None:
+    with pytest.raises(
+        FloatingPointError, match="Expected a finite loss; got NaN or infinity in epoch 1"
+    ):
+        train(learning_rate=1e300)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": -1}, "epochs of at least 0; got -1"),
+        ({"batch_size": 0}, "batch size of at least 1"),
+        ({"learning_rate": math.nan}, "finite learning rate; got nan"),
+        ({"learning_rate": 0.0}, "positive, finite learning rate"),
+        ({"averaging": 1.0}, r"averaging in \[0, 1\)"),
+        ({"patience": 0, "validation": tiny_data(1)}, "patience of at least 1"),
+        ({"patience": 1}, "validation data for early stopping"),
+    ],
+)
+def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(**options)
+
+
+def test_no_data() -> None:
+    with pytest.raises(ValueError, match="training data of at least 1; got 0"):
+        next(fit(tiny_vae(), RlooELBO(2), tiny_data(0)))
