@@ -1,0 +1,64 @@
+"""The Typer application: it only assembles the commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .fit import fit
+from .options import CommandError
+from .sample import sample
+
+app = typer.Typer(
+    name="pdvae",
+    help="Discrete variational autoencoders: train, sample.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(fit)
+app.command()(sample)
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        from importlib.metadata import version
+
+        print(f"pdvae {version('pyro-dvae')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line; exit 0, 1 failed run, 2 bad input, 130 after Ctrl-C."""
+    try:
+        status = app(args, standalone_mode=False)
+    except CommandError as error:
+        print(f"pdvae: {error}", file=sys.stderr)
+        sys.exit(error.status)
+    except (KeyboardInterrupt, typer.Abort):
+        print("pdvae: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        # Typer's own complaints about the command line; anything else keeps its traceback.
+        show = getattr(error, "format_message", None)
+        if show is None:
+            raise
+        print(f"pdvae: {' '.join(show().split())} See pdvae --help.", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Options and messages that commands share; nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+
+class Device(str, Enum):
+    """Where to compute."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
+DeviceOption = Annotated[
+    Device, typer.Option(help="auto: CUDA where there is one, else the CPU. One device is used.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
+
+
+class CommandError(Exception):
+    """A failure that the user can mend: one line, and the exit status."""
+
+    def __init__(self, message: str, status: int = 2) -> None:
+        super().__init__(" ".join(message.split()))
+        self.status = status
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Turn the library's complaints about input into one line and exit status 2."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError, PermissionError) as error:
+        raise CommandError(str(error)) from error
+
+
+def fail(message: str, status: int = 2) -> NoReturn:
+    """Stop with one line."""
+    raise CommandError(message, status)
+
+
+def new_output(path: Path, force: bool) -> None:
+    """Refuse an output that exists, or whose folder does not."""
+    if path.is_dir():
+        fail(f"Expected a file to write; got the folder {path}. Add a file name.")
+    if path.exists() and not force:
+        fail(f"Expected a new file; got {path}, which exists. Use --force, or another -o.")
+    if not path.parent.is_dir():
+        fail(f"Expected a folder to write into; got {path.parent}, which is not there. Make it.")

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.image import imread
+from pdvae_cli.main import main
+
+from pyro_dvae import evaluate, load_images, load_run
+from pyro_dvae.data import BinaryImages
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def pdvae(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run the command in an empty folder; exit status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
+    torch.set_default_dtype(torch.float32)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
+
+
+SMALL = ("--data", "mnist-sample", "--batch-size", "1000", "--latents", "2", "--categories", "3")
+
+
+def test_fit_then_sample(pdvae: Run) -> None:
+    status, out, err = pdvae("fit", "--epochs", "2", *SMALL)
+    assert (status, err) == (0, "")
+    folder = Path("runs/mnist-sample-d2k3-rloo-1")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "elbo.png",
+        "latents.png",
+        "metrics.jsonl",
+        "reconstructions.png",
+        "samples.png",
+        "weights.safetensors",
+    ]
+    assert out.count("epoch ") == 2
+    assert "binarisation dynamic" in out
+    for figure in folder.glob("*.png"):
+        assert imread(figure).std() > 0.01
+
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    *epochs, test = [json.loads(line) for line in lines]
+    assert [line["epoch"] for line in epochs] == [1, 2]
+    run = load_run(folder)
+    pixels = load_images("mnist-sample").test
+    scores = evaluate(run.vae, BinaryImages(pixels, "dynamic").fixed(0))
+    assert vars(scores) == pytest.approx(test["test"], abs=1e-3)
+    assert f"test ELBO {test['test']['elbo']:.2f} nats/image (exact; dynamic binarisation" in out
+    assert f"log p(x) {test['test']['log_marginal']:.2f}" in out
+
+    status, out, err = pdvae("sample", "-n", "6", "-o", "grid.png")
+    assert (status, err) == (0, "")
+    assert "6 means of p(x|z) of runs/mnist-sample-d2k3-rloo-1, seed 0" in out
+    means = imread("grid.png")
+    status, _, err = pdvae("sample", "-o", "grid.png")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "Use --force" in err
+    status, out, _ = pdvae("sample", str(folder), "-n", "6", "--draws", "--force", "-o", "grid.png")
+    assert status == 0
+    assert "6 draws from p(x|z)" in out
+    assert not (imread("grid.png") == means).all()
+
+
+def test_same_seed_same_weights(pdvae: Run) -> None:
+    for name in ("a", "b"):
+        assert pdvae("fit", name, "--epochs", "1", "--seed", "3", *SMALL)[0] == 0
+    assert Path("a/weights.safetensors").read_bytes() == Path("b/weights.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("estimator", ["trace", "reinforce", "exact"])
+def test_every_estimator(pdvae: Run, estimator: str) -> None:
+    status, out, _ = pdvae("fit", "run", "--epochs", "1", "--estimator", estimator, *SMALL)
+    assert status == 0
+    assert estimator in out
+
+
+def test_patience(pdvae: Run) -> None:
+    arguments = ["fit", "run", "--epochs", "30", "--patience", "1", "--lr", "0.3", *SMALL]
+    status, out, _ = pdvae(*arguments)
+    assert status == 0
+    assert "stopped: no better validation ELBO for 1 epochs" in out
+
+
+def test_version(pdvae: Run) -> None:
+    from pyro_dvae import __version__
+
+    assert pdvae("--version") == (0, f"pdvae {__version__}\n", "")
+
+
+def test_every_command_has_an_example(pdvae: Run) -> None:
+    for command in ("fit", "sample"):
+        status, out, _ = pdvae(command, "--help")
+        assert status == 0
+        assert f"Example: pdvae {command}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "--estimator", "sgd"], "estimator to be one of trace, reinforce, rloo, exact"),
+        (["fit", "--latents", "0"], "latents of at least 1; got 0"),
+        (["fit", "--categories", "1"], "categories of at least 2; got 1"),
+        (["fit", "--epochs", "-1"], "epochs of at least 0; got -1"),
+        (["fit", "--epochs", "many"], "--epochs"),
+        (["fit", "--lr", "nan"], "learning rate; got nan"),
+        (["fit", "--particles", "1"], "particles of at least 2; got 1"),
+        (["fit", "--estimator", "exact", "--latents", "9"], "got K^D = 8^9 = 134217728"),
+        (["fit", "--binarize", "maybe"], "binarisation to be one of"),
+        (["fit", "--validation", "2"], "fraction between 0 and 1; got 2"),
+        (["fit", "--data", "imagenet"], "imagenet"),
+        (["fit", "--data-dir", "nowhere"], "nowhere"),
+        (["fit", "--device", "tpu"], "--device"),
+        (["fit", "--nonsense"], "--nonsense"),
+        (["fit", "file/below", "--data", "mnist-sample"], "run folder that can be written"),
+        (["fit", "full", "--data", "mnist-sample"], "new or empty run folder"),
+        (["sample"], "run below runs/; got none"),
+        (["sample", "nowhere"], "run folder with a config.json; got nowhere"),
+        (["sample", "-n", "0"], "at least 1 image"),
+        (["sample", "-o", "nowhere/grid.png"], "folder to write into"),
+        (["sample", "-o", "full"], "got the folder full"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(pdvae: Run, arguments: list[str], message: str) -> None:
+    Path("file").touch()
+    Path("full").mkdir()
+    Path("full/file").touch()
+    status, out, err = pdvae(*arguments)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_device_that_is_not_there(pdvae: Run) -> None:
+    status, _, err = pdvae("fit", "--device", "cuda")
+    assert status == 2
+    assert err == "pdvae: Expected a device that is there; got cuda. Use --device auto.\n"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no IDX file at all", gzip.compress(b"\0" * 900)[:20], b"\x1f\x8b\x08"]
+)
+def test_damaged_data_is_one_line(pdvae: Run, content: bytes) -> None:
+    Path("data").mkdir()
+    for name in (
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    ):
+        Path(f"data/{name}.gz").write_bytes(content)
+    status, _, err = pdvae("fit", "--data-dir", "data")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "train-images-idx3-ubyte.gz" in err
+
+
+def test_failed_save_is_exit_1(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyro_dvae import checkpoints
+
+    def full(weights: object, path: Path) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    status, _, err = pdvae("fit", "run", *SMALL)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "Cannot write run/weights.safetensors" in err
+    assert "No space left" in err
+
+
+def test_interrupt_is_exit_130(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyro_dvae.training
+
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pyro_dvae.training, "fit", interrupted)
+    status, _, err = pdvae("fit", "run", *SMALL)
+    assert status == 130
+    assert err == "pdvae: interrupted; the best weights so far are in run\n"
