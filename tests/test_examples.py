@@ -1,0 +1,236 @@
+"""Every example runs, and the library equals the tutorial's recipe in plain PyTorch."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from oracle import FixedDraws
+from pyro.infer import SVI
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from pyro_dvae import (
+    Bernoulli,
+    DiscreteVAE,
+    MLPDecoder,
+    MLPEncoder,
+    ReinforceELBO,
+    RlooELBO,
+    UniformPrior,
+    fit,
+)
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+B, D, K, EVENT, HIDDEN = 5, 4, 8, (3, 2), (7, 6)
+EXACT = {"atol": 1e-10, "rtol": 0}
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name: str, *options: str, cwd: Path) -> str:
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *options],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # threads that spin slow one another down
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+
+
+# --- The library against examples/from_scratch.py ---
+
+from_scratch = load("from_scratch")
+
+
+def two_copies() -> tuple[nn.Module, nn.Module, DiscreteVAE]:
+    """The networks of the plain recipe, and a VAE of the library with the same weights."""
+    sizes = (math.prod(EVENT), D, K, HIDDEN)
+    encoder, decoder = from_scratch.make_encoder(*sizes), from_scratch.make_decoder(*sizes)
+    vae = DiscreteVAE(
+        MLPEncoder(EVENT, D, K, HIDDEN),
+        MLPDecoder(EVENT, D, K, HIDDEN[::-1]),
+        UniformPrior(D, K),
+        Bernoulli(),
+    )
+    vae.encoder.layers.load_state_dict(encoder.state_dict())
+    vae.decoder.layers.load_state_dict(decoder.state_dict())
+    return encoder, decoder, vae
+
+
+def data_and_codes() -> tuple[Tensor, Tensor]:
+    x = torch.bernoulli(torch.full((B, *EVENT), 0.5))
+    z = one_hot(torch.randint(K, (B, D)), K).to(x)
+    return x, z
+
+
+def assert_same(plain: list[Tensor | None], ours: list[Tensor | None]) -> None:
+    for a, b in zip(plain, ours, strict=True):
+        assert a is not None
+        assert b is not None
+        assert a.abs().max() > 1e-6  # nothing to compare in a dead network
+        torch.testing.assert_close(a, b, **EXACT)
+
+
+@pytest.mark.parametrize(("baseline", "ours"), [(0.0, None), (0.0, 0.0), (125.0, -125.0)])
+def test_loss_and_gradients_are_the_recipes(baseline: float, ours: float | None) -> None:
+    encoder, decoder, vae = two_copies()
+    x, z = data_and_codes()
+
+    elbo, surrogate = from_scratch.recipe(encoder, decoder, x.flatten(1), z, baseline=baseline)
+    surrogate.backward()
+
+    loss = ReinforceELBO(baseline=ours).loss_and_grads(
+        vae.model, FixedDraws({"z": z})(vae.guide), x
+    )
+    for parameter in vae.parameters():
+        assert parameter.grad is not None
+        parameter.grad /= B  # the loss sums over the batch, the recipe takes the mean
+
+    assert elbo.shape == (B,)
+    assert loss / B == pytest.approx(-elbo.mean().item(), abs=1e-10, rel=0)
+    plain = [p.grad for p in (*encoder.parameters(), *decoder.parameters())]
+    assert_same(plain, [p.grad for p in vae.parameters()])
+
+
+def test_without_codes_the_recipe_draws_them_from_the_encoder() -> None:
+    encoder, decoder, _ = two_copies()
+    x, _ = data_and_codes()
+    with torch.no_grad():
+        encoder[-2].bias[::K] += 100.0  # category 0 of every latent, almost surely
+        elbo, _ = from_scratch.recipe(encoder, decoder, x.flatten(1))
+        z = one_hot(torch.zeros(B, D, dtype=torch.long), K).to(x)
+        expected, _ = from_scratch.recipe(encoder, decoder, x.flatten(1), z)
+    torch.testing.assert_close(elbo, expected)
+
+
+# The loss of SVI is B times as large: SGD's rate makes up for that, and Adam's eps.
+OPTIMIZERS = {
+    "sgd": (
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        lambda: pyro.optim.SGD({"lr": 0.1 / B}),
+    ),
+    "adam": (
+        lambda parameters: torch.optim.Adam(parameters, lr=5e-4),
+        lambda: pyro.optim.Adam({"lr": 5e-4, "eps": 1e-8 * B}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_svi_takes_the_recipes_steps(name: str) -> None:
+    make_plain: Callable[[list[Tensor]], Any]
+    make_plain, make_ours = OPTIMIZERS[name]
+    encoder, decoder, vae = two_copies()
+    parameters = [*encoder.parameters(), *decoder.parameters()]
+    before = [p.detach().clone() for p in parameters]
+    plain = make_plain(parameters)
+    elbo = ReinforceELBO(baseline=-125.0)
+    ours = make_ours()
+
+    for _ in range(3):
+        x, z = data_and_codes()
+        plain.zero_grad()
+        from_scratch.recipe(encoder, decoder, x.flatten(1), z)[1].backward()
+        plain.step()
+        SVI(vae.model, FixedDraws({"z": z})(vae.guide), ours, loss=elbo).step(x)
+
+    assert_same(list(parameters), list(vae.parameters()))
+    for old, new in zip(before, parameters, strict=True):
+        assert (new - old).abs().max() > 1e-5
+
+
+def test_from_scratch_needs_neither_pyro_nor_the_library() -> None:
+    tree = ast.parse((EXAMPLES / "from_scratch.py").read_text())
+    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    names |= {n.module or "." for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert not [name for name in names if name.startswith((".", "pyro"))]
+
+
+# --- Every example as a program ---
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "from_scratch",
+        "tutorial_recipe --estimator reinforce",
+        "tutorial_recipe --estimator rloo",
+        "tutorial_recipe --estimator trace",
+        "swap_prior",
+        "swap_likelihood",
+    ],
+)
+def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
+    out = run(*command.split(), "--epochs", "1", "--num-data", "200", cwd=tmp_path)
+    elbos = [float(number) for number in re.findall(r"ELBO +(\S+?),?\s", out)]
+    assert len(elbos) >= 2
+    assert all(map(math.isfinite, elbos))
+    assert not list(tmp_path.iterdir())
+
+
+def test_learned_prior_learns() -> None:
+    prior = load("swap_prior").LearnedPrior(D, K)
+    vae = DiscreteVAE(MLPEncoder(EVENT, D, K), MLPDecoder(EVENT, D, K), prior, Bernoulli())
+    x, _ = data_and_codes()
+    list(fit(vae, RlooELBO(), x, epochs=1))
+    assert (prior.logits != 0).all()
+
+
+class TestContinuousBernoulli:
+    likelihood = load("swap_likelihood").ContinuousBernoulli()
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_density_gradient_and_mean_near_one_half(self, dtype: torch.dtype) -> None:
+        """Against C(g) = l / tanh(l / 2), l = logit(g), in float64."""
+        logits = torch.linspace(-1, 1, 2000, dtype=torch.float64).requires_grad_()  # no zero
+        log_c = (logits / (logits / 2).tanh()).log()
+        exact = 0.3 * logits - nn.functional.softplus(logits) + log_c
+        (exact_gradient,) = torch.autograd.grad(exact.sum(), logits)
+
+        ours = logits.detach().to(dtype).requires_grad_()
+        p = self.likelihood(ours, 0)
+        log_prob = p.log_prob(torch.full_like(ours, 0.3))
+        (gradient,) = torch.autograd.grad(log_prob.sum(), ours)
+        for value, expected in (
+            (log_prob, exact),
+            (gradient, exact_gradient),
+            (p.mean, 0.3 - exact_gradient),
+        ):
+            torch.testing.assert_close(value.double(), expected, atol=1e-5, rtol=0)
+
+    def test_finite_at_extreme_logits(self) -> None:
+        logits = torch.tensor([-1e4, -20.0, 0.0, 20.0, 1e4], dtype=torch.float32)
+        for value in (0.0, 0.5, 1.0):
+            ours = logits.clone().requires_grad_()
+            log_prob = self.likelihood(ours, 0).log_prob(torch.full_like(logits, value))
+            log_prob.sum().backward()
+            assert log_prob.isfinite().all()
+            assert ours.grad is not None
+            assert ours.grad.isfinite().all()
+
+    def test_refuses_values_outside_the_unit_interval(self) -> None:
+        self.likelihood.check(torch.tensor([0.0, 0.5, 1.0]))
+        with pytest.raises(ValueError, match=r"got 0 to 255\. Do divide by 255"):
+            self.likelihood.check(torch.tensor([0.0, 255.0]))
