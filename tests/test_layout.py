@@ -1,0 +1,68 @@
+"""The structure that the design promises."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyro_dvae
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pyro_dvae"
+
+LEAVES = {"averaging", "checks", "codes", "data", "likelihoods", "networks", "streams", "_version"}
+MAY_IMPORT: dict[str, set[str]] = {
+    **{leaf: set() for leaf in LEAVES},
+    "networks": {"checks"},
+    "priors": {"checks", "codes"},
+    "vae": {"codes"},
+    "elbos.plates": set(),
+    "elbos.base": {"codes", "elbos.plates"},
+    "elbos.exact": {"codes", "elbos.base", "elbos.plates"},
+    "elbos.score_function": {"elbos.base"},
+    "evaluation": {"codes", "streams"},
+    "training": {"averaging", "checks", "evaluation", "streams"},
+}
+
+
+def _internal_imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyro_dvae."):
+            found.add(str(node.module).removeprefix("pyro_dvae."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "pyro_dvae":
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("module", MAY_IMPORT)
+def test_imports_flow_one_way(module: str) -> None:
+    path = PACKAGE / (module.replace(".", "/") + ".py")
+    assert _internal_imports(path) <= MAY_IMPORT[module]
+
+
+def test_every_module_is_accounted_for() -> None:
+    roots = {"config", "checkpoints", "plots", "__init__", "elbos.__init__", "assets.__init__"}
+    modules = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
+    }
+    assert modules == MAY_IMPORT.keys() | roots
+
+
+def test_public_names_exist_and_are_documented() -> None:
+    for name in pyro_dvae.__all__:
+        assert getattr(pyro_dvae, name).__doc__, name
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["fit", "--help"]])
+def test_help_does_not_import_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom pdvae_cli.main import main\n"
+        f"try: main({arguments})\nexcept SystemExit as e: assert not e.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
