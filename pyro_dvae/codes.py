@@ -62,7 +62,13 @@ def entropy(logits: Tensor) -> Tensor:
         (...), between 0 and D log K.
     """
     log_q = logits.log_softmax(-1)
-    return -_expectation(log_q.exp(), log_q)
+    return -_expectation(log_q.exp(), log_q).sum(-1)
+
+
+def latent_kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
+    """KL of each latent alone: (..., D, K) and (..., D, K) to (..., D), in nats."""
+    log_q, log_p = q_logits.log_softmax(-1), p_logits.log_softmax(-1)
+    return _expectation(log_q.exp(), log_q - log_p)
 
 
 def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
@@ -76,13 +82,12 @@ def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
         (...), never negative but for rounding; against the uniform prior D log K - entropy(q)
         (Eqs. 59 to 70 of [JL25]).
     """
-    log_q, log_p = q_logits.log_softmax(-1), p_logits.log_softmax(-1)
-    return _expectation(log_q.exp(), log_q - log_p)
+    return latent_kl_divergence(q_logits, p_logits).sum(-1)
 
 
 def _expectation(q: Tensor, value: Tensor) -> Tensor:
     # A category of probability zero contributes nothing, though its log is -inf.
-    return (q * torch.where(q > 0, value, 0)).sum((-2, -1))
+    return (q * torch.where(q > 0, value, 0)).sum(-1)
 
 
 def code_logits(fn: object) -> Tensor | None:

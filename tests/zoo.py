@@ -41,7 +41,7 @@ def tiny_data(num_data: int = 1, event: tuple[int, ...] = (P,)) -> Tensor:
 
 
 def _warm(elbo: ReinforceELBO) -> ReinforceELBO:
-    elbo._mean, elbo._num_steps = torch.tensor(-0.4), 3
+    elbo.mean, elbo.weight = torch.tensor(-0.4), torch.tensor(0.2)
     return elbo
 
 

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, cast
 
-import pyro.poutine as poutine
 import torch
-from pyro.distributions.util import is_identically_zero, scale_and_mask
+from pyro.distributions.util import is_identically_zero
 from pyro.infer import ELBO
-from pyro.infer.enum import get_importance_trace
-from pyro.poutine import Trace
-from torch import Tensor
+from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, kl_divergence
-from pyro_dvae.elbos.plates import DataPlates, sample_sites
-
-Program = Callable[..., Any]
+from pyro_dvae.codes import code_logits, latent_kl_divergence
+from pyro_dvae.elbos.pair import Pair, Program, trial_run, with_particles
 
 
 class Terms(NamedTuple):
-    """The pieces of the ELBO, per particle and datum, in nats; S particles, batch of the plates."""
+    """The pieces of the ELBO, per particle and datum, in nats.
+
+    Shapes are (S, *batch), S particles and the data of the plates; with further dimensions to
+    their left where the programs ran at other codes (`Pair.at`).
+    """
 
     log_likelihood: Tensor
-    """(S, *batch) log p(x|z)."""
+    """log p(x|z)."""
     kl: Tensor
-    """(S, *batch) KL(q || p): in closed form where there is one, else log q(z|x) - log p(z)."""
+    """KL(q || p): in closed form where there is one, else log q(z|x) - log p(z)."""
+    penalty: Tensor
+    """What training subtracts: beta times the KL, with free bits where asked for."""
     log_guide: Tensor
-    """(S, *batch) log q(z|x) of the sites that have no reparametrised gradient."""
+    """log q(z|x) of the sites that have no reparametrised gradient."""
     learning_signal: Tensor
-    """(S, *batch) the part of log p(x|z) - beta KL that depends on the drawn z."""
+    """The part of log p(x|z) - penalty that depends on the drawn z."""
+    scale: float
+    """Of the whole loss: N/B of subsampling plates."""
+    pair: Pair
+    """The traces, and `pair.at` to run the programs at other codes."""
 
 
-class DiscreteELBO(ELBO):
+class DiscreteELBO(ELBO, nn.Module):
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) (Eqs. 40 to 45 of [JL25]).
 
     For any Pyro program whose discrete latent sites are categorical; a subclass chooses how the
@@ -43,17 +47,23 @@ class DiscreteELBO(ELBO):
     sums over the data of a plate (times N/B where the plate subsamples): divide by the number of
     data for nats per datum. **The value is minus the bound, the gradient the surrogate's.**
 
+    It is a module, so that what a baseline or a control variate learns is saved, moved and
+    trained like any weights.
+
     Args:
         num_particles: S, draws of z a datum, vectorised in one plate; the estimate is their mean
             (Eqs. 18 to 21).
         beta: weight of the KL term in the gradient, 1 for the ELBO; the value ignores it.
+        free_bits: nats a latent; the gradient leaves out the KL of each latent whose mean over the
+            batch is below (Kingma et al. 2016); 0 for the ELBO; the value ignores it.
         analytic_kl: take a site's KL in closed form where guide and model draw from codes and the
             model's prior of the site depends on nothing the guide draws later; otherwise, and for
             every other site, by the draw.
         max_plate_nesting: as in Pyro; found by one trial run when left out.
 
     Raises:
-        ValueError: num_particles < 1, or beta negative or not finite.
+        ValueError: num_particles < 1, or beta or free_bits negative or not finite; when run, free
+            bits for a site whose KL is not in closed form.
     """
 
     is_unbiased: ClassVar[bool]
@@ -63,41 +73,51 @@ class DiscreteELBO(ELBO):
         num_particles: int = 1,
         *,
         beta: float = 1.0,
+        free_bits: float = 0.0,
         analytic_kl: bool = True,
         max_plate_nesting: float = math.inf,
     ) -> None:
+        nn.Module.__init__(self)
         if num_particles < 1:
             raise ValueError(f"Expected at least 1 particle; got {num_particles}. Raise it.")
-        if not 0 <= beta < math.inf:
-            raise ValueError(f"Expected a finite beta >= 0; got {beta}. Use 1 for the ELBO.")
+        for name, value in (("beta", beta), ("free_bits", free_bits)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"Expected a finite {name} >= 0; got {value}. Change it.")
+        # Pyro counts the plate of particles as one of those to be nested.
         super().__init__(num_particles, max_plate_nesting, vectorize_particles=True)
         self.beta = beta
+        self.free_bits = free_bits
         self.analytic_kl = analytic_kl
+        self._nesting = max_plate_nesting
 
     @abstractmethod
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch), nats per datum, whose gradient estimates that of the (beta-weighted) ELBO."""
+        """(*batch), nats per datum, whose gradient estimates that of the objective."""
+
+    def bound(self, terms: Terms) -> Tensor:
+        """(*batch), nats per datum, the value to report."""
+        return (terms.log_likelihood - terms.kl).mean(0)
 
     def objective(self, terms: Terms) -> Tensor:
-        """(*batch) mean over particles of log p(x|z) - beta KL, with its pathwise gradient.
+        """(*batch) mean over particles of log p(x|z) - penalty, with its pathwise gradient.
 
         In the decoder's weights that is the whole gradient (Eqs. 49 to 58 of [JL25]).
         """
-        return (terms.log_likelihood - self.beta * terms.kl).mean(0)
+        return (terms.log_likelihood - terms.penalty).mean(0)
 
     def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data, without gradients."""
         with torch.no_grad():
-            terms, plates = self.terms(model, guide, args, kwargs)
-            return -float(self._total(terms, plates))
+            terms = self.terms(model, guide, args, kwargs)
+            return -(terms.scale * self.bound(terms).sum()).item()
 
     def differentiable_loss(
         self, model: Program, guide: Program, *args: Any, **kwargs: Any
     ) -> Tensor:
         """A scalar: minus the bound, summed over the data, with the surrogate's gradient."""
-        terms, plates = self.terms(model, guide, args, kwargs)
-        surrogate = plates.scale * self.surrogate(terms).sum()
-        return surrogate.detach() - surrogate - self._total(terms, plates).detach()
+        terms = self.terms(model, guide, args, kwargs)
+        surrogate, bound = self.surrogate(terms).sum(), self.bound(terms).sum()
+        return terms.scale * (surrogate.detach() - surrogate - bound.detach())
 
     def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data; adds the surrogate's gradient to the `.grad`s."""
@@ -106,84 +126,100 @@ class DiscreteELBO(ELBO):
             loss.backward(retain_graph=self.retain_graph)
         return loss.item()
 
-    def _total(self, terms: Terms, plates: DataPlates) -> Tensor:
-        return plates.scale * (terms.log_likelihood - terms.kl).mean(0).sum()
+    def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
+        """Run guide and model once, at the guide's draws."""
+        if self.num_particles > 1 and self._nesting == math.inf:
+            self._nesting = trial_run(model, guide, args, kwargs).plates.nesting
+        model, guide = (
+            with_particles(program, self.num_particles, self._nesting) for program in (model, guide)
+        )
+        nesting = self._nesting + (self.num_particles > 1)
+        return self.split(Pair(model, self.wrap(guide), args, kwargs, nesting))
 
-    def terms(
-        self, model: Program, guide: Program, args: Any, kwargs: Any
-    ) -> tuple[Terms, DataPlates]:
-        """Run guide and model once and split their log-probabilities."""
-        if self.num_particles > 1 and self.max_plate_nesting == math.inf:
-            self.max_plate_nesting = trial_run(model, guide, args, kwargs).nesting + 1
-        model_trace, guide_trace = self._get_vectorized_trace(model, guide, args, kwargs)
-        plates = DataPlates(model_trace, guide_trace)
-        return self._split(model_trace, guide_trace, plates), plates
+    def _get_trace(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Any:
+        pair = self.terms(model, guide, args, kwargs).pair
+        return pair.model_trace, pair.guide_trace
 
-    def _split(self, model_trace: Trace, guide_trace: Trace, plates: DataPlates) -> Terms:
-        model_sites, guide_sites = sample_sites(model_trace), sample_sites(guide_trace)
-        closed = closed_form_sites(model_sites, guide_sites) if self.analytic_kl else []
-        first = next(iter(guide_sites), None)
+    def wrap(self, guide: Program) -> Program:
+        """The guide that draws; a pathwise estimator swaps its sampler here."""
+        return guide
+
+    def split(self, pair: Pair) -> Terms:
+        """Split the log-probabilities of a pair of traces into terms."""
+        plates = pair.plates
 
         def per_datum(value: Tensor) -> Tensor:
             return plates.flat(value) / plates.scale
 
-        observed = [site for site in model_sites.values() if site["is_observed"]]
-        log_likelihood = sum(per_datum(site["log_prob"]) for site in observed)
-        kl = log_guide = drawn_kl = torch.zeros(())
-        for name, site in guide_sites.items():
+        closed = self.closed_form_sites(pair)
+        first = next(iter(pair.guide_sites), None)
+        observed = [site for site in pair.model_sites.values() if site["is_observed"]]
+        log_likelihood = torch.as_tensor(sum(per_datum(site["log_prob"]) for site in observed))
+        kl = penalty = drawn_penalty = log_guide = torch.zeros(())
+        for name, site in pair.guide_sites.items():
             score = site["score_parts"].score_function
             if not is_identically_zero(score):
                 log_guide = log_guide + plates.flat(score)
             if name in closed:
-                kl_site = per_datum(_closed_form_kl(model_sites[name], site))
+                q, p = pair.codes[name].logits, pair.codes[name].view(pair.model_sites[name]["fn"])
+                kl_latent = latent_kl_divergence(q, p) * (site["scale"] / plates.scale)
+                kl_site = kl_latent.sum(-1)
+                penalty_site = self.beta * (kl_latent * self._counted(kl_latent)).sum(-1)
             else:
-                kl_site = per_datum(_drawn_kl(model_sites[name], site))
-            kl = kl + kl_site
+                if self.free_bits:
+                    raise ValueError(
+                        f"Expected a closed-form KL at site '{name}' for free bits; got one by "
+                        "draws. Use free_bits=0, or categorical guide and prior."
+                    )
+                kl_site = per_datum(_drawn_kl(pair.model_sites[name], site))
+                penalty_site = self.beta * kl_site
+            kl, penalty = kl + kl_site, penalty + penalty_site
             if name not in closed or name != first:
-                drawn_kl = drawn_kl + kl_site
-        log_likelihood = cast(Tensor, log_likelihood) + torch.zeros_like(kl)
-        return Terms(log_likelihood, kl, log_guide, log_likelihood - self.beta * drawn_kl)
-
-    def _get_trace(
-        self, model: Program, guide: Program, args: Any, kwargs: Any
-    ) -> tuple[Trace, Trace]:
-        return get_importance_trace("flat", self.max_plate_nesting, model, guide, args, kwargs)
-
-
-def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> DataPlates:
-    """The plates of a pair of programs, without moving the random stream or keeping a graph."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
-        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
-        replayed = poutine.replay(model, trace=guide_trace)
-        model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
-    return DataPlates(model_trace, guide_trace)
-
-
-def closed_form_sites(model_sites: dict[str, Any], guide_sites: dict[str, Any]) -> list[str]:
-    """The guide's sites whose KL to the model's prior may be taken in closed form.
-
-    Both distributions must be codes under one scale and mask, and p of the site may depend only on
-    what the guide drew before the site: otherwise the average over the later draws is missing.
-    """
-    latents = [name for name, site in model_sites.items() if not site["is_observed"]]
-    order = list(guide_sites)
-    closed = []
-    for i, name in enumerate(order):
-        p, q = model_sites[name], guide_sites[name]
-        parents_drawn = set(latents[: latents.index(name)]) <= set(order[:i])
-        same_weight = p["scale"] is q["scale"] or bool(
-            torch.as_tensor(p["scale"] == q["scale"]).all()
+                drawn_penalty = drawn_penalty + penalty_site
+        log_likelihood = log_likelihood + torch.zeros_like(kl)
+        return Terms(
+            log_likelihood,
+            kl,
+            penalty,
+            log_guide,
+            log_likelihood - drawn_penalty,
+            plates.scale,
+            pair,
         )
-        codes = code_logits(p["fn"]) is not None and code_logits(q["fn"]) is not None
-        if parents_drawn and same_weight and p["mask"] is q["mask"] and codes:
-            closed.append(name)
-    return closed
+
+    def _counted(self, kl_latent: Tensor) -> Tensor | float:
+        if not self.free_bits:
+            return 1.0
+        mean = kl_latent.detach().flatten(0, -2).mean(0)  # (D,)
+        return (mean > self.free_bits).to(mean.dtype)
+
+    def closed_form_sites(self, pair: Pair) -> set[str]:
+        """The guide's sites whose KL to the model's prior may be taken in closed form.
+
+        Both distributions must be codes under one scalar scale and no mask, and p of the site may
+        depend only on what the guide drew before the site: otherwise the average over the later
+        draws is missing.
+        """
+        if not self.analytic_kl:
+            return set()
+        latents = [name for name, site in pair.model_sites.items() if not site["is_observed"]]
+        order = list(pair.guide_sites)
+        closed = set()
+        for i, (name, q) in enumerate(pair.guide_sites.items()):
+            p = pair.model_sites[name]
+            parents_drawn = set(latents[: latents.index(name)]) <= set(order[:i])
+            codes = name in pair.codes and code_logits(p["fn"]) is not None
+            if parents_drawn and codes and _weight(p) == _weight(q) is not None:
+                closed.add(name)
+        return closed
 
 
-def _closed_form_kl(model_site: Any, guide_site: Any) -> Tensor:
-    q, p = code_logits(guide_site["fn"]), code_logits(model_site["fn"])
-    kl = kl_divergence(cast(Tensor, q), cast(Tensor, p))
-    return cast(Tensor, scale_and_mask(kl, guide_site["scale"], guide_site["mask"]))
+def _weight(site: Any) -> float | None:
+    """The scale of a site; None if it differs between its elements."""
+    scale = site["scale"]
+    if site["mask"] is not None or (isinstance(scale, Tensor) and scale.numel() > 1):
+        return None
+    return float(scale)
 
 
 def _drawn_kl(model_site: Any, guide_site: Any) -> Tensor:

@@ -13,7 +13,7 @@ PARTICLES = "num_particles_vectorized"
 
 
 def sample_sites(trace: Trace) -> dict[str, Any]:
-    """The random sites of a trace by name, in order; subsample sites must be pruned already."""
+    """The random sites of a trace by name, in order, without plates' subsample indices."""
     return {
         name: site
         for name, site in trace.nodes.items()
@@ -40,25 +40,29 @@ class DataPlates:
         particles = {frame for stack in stacks for frame in stack if frame.name == PARTICLES}
         shared = set.intersection(*stacks) - particles if stacks else set()
         self.frames = sorted(shared, key=lambda frame: frame.dim)
-        self.names = {frame.name for frame in self.frames}
+        self.names = {frame.name for frame in self.frames} | {PARTICLES}
         self.nesting = max((-f.dim for stack in stacks for f in stack), default=0)
         self.scale = math.prod((f.full_size or f.size) / f.size for f in self.frames)
-        self._kept = {frame.dim for frame in shared | particles}
-        self._num_particles = next((f.size for f in particles), 1)
+        self.sizes = {frame.dim: frame.size for frame in shared | particles}
+        self.flat_sizes = [
+            next((f.size for f in particles), 1),
+            *(frame.size for frame in self.frames),
+        ]
 
     def per_datum(self, value: Tensor) -> Tensor:
         """Sum what belongs to one datum, keep every dimension.
 
         Args:
-            value: (*enumerated, *plates), a site's log-probability; enumerated dimensions lie to
-                the left of all plates.
+            value: (*extra, *plates), a site's log-probability; extra dimensions (enumerated codes,
+                variants of a draw) lie to the left of all plates.
         """
-        for dim in range(-value.dim(), 0):
-            if -self.nesting <= dim and dim not in self._kept:
+        for dim in range(-min(value.dim(), self.nesting), 0):
+            if dim not in self.sizes:
                 value = value.sum(dim, keepdim=True)
         return value
 
     def flat(self, value: Tensor) -> Tensor:
-        """`per_datum`, as (S, *batch)."""
-        sizes = [frame.size for frame in self.frames]
-        return self.per_datum(value).reshape(self._num_particles, *sizes)
+        """`per_datum`, as (*extra, S, *batch)."""
+        value = self.per_datum(value)
+        extra = value.shape[: max(0, value.dim() - self.nesting)]
+        return value.reshape(*extra, *self.flat_sizes)

@@ -24,13 +24,15 @@ class ReinforceELBO(DiscreteELBO):
         baseline: None for b = 0; a number, in nats per datum ([JL25] uses f + 125, so b = -125); or
             "running_mean", the exponential mean of f over the steps before this one.
         decay: weight of the past in the running mean.
-        **options: `beta`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
+        **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
         ValueError: an unknown baseline, one that is not finite, or a decay outside [0, 1).
     """
 
     is_unbiased: ClassVar[bool] = True
+    mean: Tensor
+    weight: Tensor
 
     def __init__(
         self,
@@ -53,8 +55,8 @@ class ReinforceELBO(DiscreteELBO):
             raise ValueError(f"Expected a decay in [0, 1); got {decay}. Use 0.99, say.")
         self.baseline = baseline
         self.decay = decay
-        self._mean: Tensor | None = None
-        self._num_steps = 0
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("weight", torch.zeros(()))
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator."""
@@ -64,11 +66,10 @@ class ReinforceELBO(DiscreteELBO):
     def _baseline(self, signal: Tensor) -> Tensor | float:
         if self.baseline != "running_mean":
             return self.baseline or 0.0
-        past = torch.zeros_like(signal.mean()) if self._mean is None else self._mean
-        correction = 1 - self.decay**self._num_steps  # the mean starts at 0, not at the first f
-        baseline = past / correction if self._num_steps else past
-        self._mean = self.decay * past + (1 - self.decay) * signal.mean()
-        self._num_steps += 1
+        # The weights of the past sum to `weight`; before the first step there is none.
+        baseline = torch.where(self.weight > 0, self.mean / self.weight, 0.0)
+        self.mean = self.decay * self.mean + (1 - self.decay) * signal.mean()
+        self.weight = self.decay * self.weight + (1 - self.decay)
         return baseline
 
 
@@ -80,7 +81,7 @@ class RlooELBO(DiscreteELBO):
 
     Args:
         num_particles: S, at least 2.
-        **options: `beta`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
+        **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
         ValueError: num_particles < 2.
