@@ -54,7 +54,7 @@ class EpochRecord:
     is_best: bool
     """The best validation ELBO so far; without validation data, true at every epoch."""
     seconds: float
-    """Since `fit` started."""
+    """Spent in training steps so far, without validation."""
 
 
 def fit(
@@ -66,17 +66,20 @@ def fit(
     epochs: int = 50,
     batch_size: int = 100,
     learning_rate: float = 1e-3,
+    cooldown: float = 0.0,
     averaging: float = 0.0,
     patience: int | None = None,
+    max_seconds: float = math.inf,
     seed: int = 0,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Iterator[EpochRecord]:
     """Ascend the ELBO by Adam on batches without replacement; yields one record an epoch.
 
     Each step follows the gradient of the mean loss per datum of its batch. All parameters of `vae`
-    are trained, whatever Pyro's parameter store holds: the store is left as it was. Whenever a
-    record is yielded, `vae` holds the averaged weights that the record scores; when the iterator
-    is exhausted, those of the best validation epoch (without validation data, of the last).
+    are trained, and those of an ELBO that learns a baseline or a control variate, whatever Pyro's
+    parameter store holds: the store is left as it was. Whenever a record is yielded, `vae` holds
+    the averaged weights that the record scores; when the iterator is exhausted, those of the best
+    validation epoch (without validation data, of the last).
 
     Args:
         vae: a `DiscreteVAE`, on the device to train on.
@@ -86,9 +89,12 @@ def fit(
         epochs: the most epochs to train, at least 0.
         batch_size: B; the last batch of an epoch may be shorter.
         learning_rate: Adam's.
+        cooldown: last part of the epochs over which the learning rate falls linearly to 0, in
+            [0, 1]; 0 keeps it constant.
         averaging: decay of the `WeightAverage` that is validated and kept; 0 keeps the weights.
         patience: stop after so many epochs without a better validation ELBO (Algorithm 1's "until
             the validation ELBO has converged"); None never stops early.
+        max_seconds: stop when so much time was spent in steps, within an epoch if need be.
         seed: of the shuffling, the data's random parts and the draws of z, a stream each.
         on_step: called with (step, steps) of the epoch after each step.
 
@@ -97,7 +103,7 @@ def fit(
         FloatingPointError: the loss became NaN or infinite; names the epoch.
     """
     data = _TensorData(data) if isinstance(data, Tensor) else data
-    training_settings(epochs, batch_size, learning_rate, averaging, patience)
+    training_settings(epochs, batch_size, learning_rate, cooldown, averaging, patience)
     at_least("training data", len(data), 1)
     if patience is not None and validation is None:
         raise ValueError(
@@ -109,14 +115,22 @@ def fit(
     noise = torch.Generator(device).manual_seed(seed + 1)
     draws = RandomStream(seed + 2, device)
     _check_data(vae, elbo, data, validation, device)
-    optimizer = torch.optim.Adam(vae.parameters(), learning_rate, fused=device.type != "mps")
+    weights = list(vae.parameters())
+    if isinstance(elbo, nn.Module):
+        weights += elbo.to(device).parameters()
+    optimizer = torch.optim.Adam(weights, learning_rate, fused=device.type != "mps")
+    steps = epochs * -(-len(data) // batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (steps - step) / max(1.0, cooldown * steps))
+    )
     average = WeightAverage(vae, averaging)
-    best, best_weights, epochs_since_best, start = -math.inf, None, 0, time.perf_counter()
+    best, best_weights, epochs_since_best, seconds = -math.inf, None, 0, 0.0
 
     for epoch in range(1, epochs + 1):
         vae.train()
         batches = torch.randperm(len(data), generator=shuffling).to(device).split(batch_size)
         total: Tensor = torch.zeros((), device=device)
+        num_seen, start = 0, time.perf_counter()
         # Pyro's checks read from the device at every step; the trial run has made them.
         with draws, pyro.validation_enabled(False), pyro.get_param_store().scope():
             for step, index in enumerate(batches, 1):
@@ -129,11 +143,16 @@ def fit(
                 optimizer.zero_grad()
                 (loss / len(index)).backward()
                 optimizer.step()
+                schedule.step()
                 average.update()
                 total = total + loss.detach()
+                num_seen += len(index)
                 if on_step is not None:
                     on_step(step, len(batches))
-        train_elbo = -total.item() / len(data)
+                if seconds + time.perf_counter() - start > max_seconds:
+                    break
+        train_elbo = -total.item() / num_seen
+        seconds += time.perf_counter() - start
         if not math.isfinite(train_elbo):
             raise FloatingPointError(_not_finite(epoch))
         vae.eval()
@@ -152,9 +171,10 @@ def fit(
                 None if scores is None else scores.elbo,
                 None if scores is None else scores.log_marginal,
                 is_best,
-                time.perf_counter() - start,
+                seconds,
             )
-        if patience is not None and epochs_since_best >= patience:
+        converged = patience is not None and epochs_since_best >= patience
+        if converged or seconds > max_seconds:
             break
     if best_weights is not None:
         vae.load_state_dict(best_weights)
