@@ -169,7 +169,8 @@ def test_svi_and_a_torch_optimizer_take_the_same_step(name: str, device: torch.d
             losses = [svi.step(x) for _ in range(3)]
         else:
             loss_of, losses = elbo(vae.model, vae.guide), []
-            optimizer = torch.optim.Adam(vae.parameters(), lr=0.01)
+            weights = [*vae.parameters(), *loss_of.parameters()]
+            optimizer = torch.optim.Adam(weights, lr=0.01)
             for _ in range(3):
                 optimizer.zero_grad()
                 loss = loss_of(x)

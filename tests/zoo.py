@@ -14,13 +14,23 @@ from torch import Tensor, nn
 
 from pyro_dvae import (
     Bernoulli,
+    DisarmELBO,
     DiscreteVAE,
     EnumeratedELBO,
+    GappedStraightThroughELBO,
+    GumbelSoftmaxELBO,
+    LocalExpectationELBO,
     MLPDecoder,
     MLPEncoder,
+    RaoGumbelELBO,
     ReinforceELBO,
+    ReinMaxELBO,
+    ReinMaxRaoELBO,
+    RelaxELBO,
     RlooELBO,
+    StraightThroughELBO,
     UniformPrior,
+    VimcoELBO,
 )
 
 D, K, P = 2, 3, 4
@@ -62,6 +72,8 @@ UNBIASED: dict[str, tuple[Callable[[], ELBO], int]] = {
     ),
     "reinforce, drawn KL": (lambda: ReinforceELBO(analytic_kl=False, max_plate_nesting=1), 1),
     "rloo": (lambda: RlooELBO(2, max_plate_nesting=1), 2),
+    "local expectation": (lambda: LocalExpectationELBO(max_plate_nesting=1), 1),
+    "local expectation, 2 particles": (lambda: LocalExpectationELBO(2, max_plate_nesting=1), 2),
     "rloo, drawn KL": (lambda: RlooELBO(2, analytic_kl=False, max_plate_nesting=1), 2),
 }
 
@@ -72,7 +84,29 @@ ELBOS: dict[str, Callable[..., Any]] = {
     "reinforce, constant": lambda **options: ReinforceELBO(baseline=-3.0, **options),
     "reinforce, running mean": lambda **options: ReinforceELBO(baseline="running_mean", **options),
     "rloo": lambda **options: RlooELBO(3, **options),
+    "disarm": DisarmELBO,
+    "local expectation": LocalExpectationELBO,
+    "rebar": RelaxELBO,
+    "vimco": lambda **options: VimcoELBO(3, **options),
+    "straight-through": StraightThroughELBO,
+    "gumbel-softmax": GumbelSoftmaxELBO,
+    "st-gumbel": lambda **options: GumbelSoftmaxELBO(hard=True, **options),
+    "rao-gumbel": lambda **options: RaoGumbelELBO(num_conditional=5, **options),
+    "gapped-st": GappedStraightThroughELBO,
+    "reinmax": ReinMaxELBO,
+    "reinmax-rao": lambda **options: ReinMaxRaoELBO(num_conditional=5, **options),
 }
+
+# Their value, or what they climb, is the S-sample bound.
+OTHER_BOUND = {"vimco"}
+# Under `poutine.scale` they are another objective, or learn another control variate.
+SCALE_DEPENDENT = {"reinforce, constant", "rebar", "vimco"}
+
+
+def refuses(name: str, program: str) -> bool:
+    """Pathwise estimators need one-hot sites whose KL is in closed form, and say so."""
+    biased = not ELBOS[name]().is_unbiased
+    return biased and program in ("inverse hierarchy", "index-valued")
 
 
 def cat(*parts: Tensor) -> Tensor:

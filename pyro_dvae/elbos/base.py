@@ -67,6 +67,8 @@ class DiscreteELBO(ELBO, nn.Module):
     """
 
     is_unbiased: ClassVar[bool]
+    value_is_bound: bool = True
+    """Whether `differentiable_loss` is minus a bound at honest draws, as `loss` always is."""
 
     def __init__(
         self,

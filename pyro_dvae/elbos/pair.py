@@ -10,6 +10,7 @@ from typing import Any, cast
 import pyro
 import pyro.poutine as poutine
 import torch
+from pyro.distributions.util import is_identically_zero
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
@@ -86,7 +87,8 @@ class Pair:
             sampler: a messenger around the guide that supplies those draws, if not the guide.
 
         Returns:
-            The pair there; log-probabilities have the extra dimensions.
+            The pair there; log-probabilities have the extra dimensions. The guide runs again too,
+            so a layer that draws (dropout) would draw anew: leave such layers out.
         """
         model, guide, args, kwargs, nesting = self.programs
         given = {
@@ -181,6 +183,26 @@ class Given(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.values and not msg["is_observed"]:
             msg["value"] = self.values[msg["name"]]
+
+
+def scored_codes(pair: Pair) -> dict[str, CodeSite]:
+    """The code sites without a reparametrised gradient, in the guide's order.
+
+    Raises:
+        TypeError: a site without a reparametrised gradient is not one of codes.
+    """
+    scored = [
+        name
+        for name, site in pair.guide_sites.items()
+        if not is_identically_zero(site["score_parts"].score_function)
+    ]
+    for name in scored:
+        if name not in pair.codes:
+            raise TypeError(
+                f"Expected categorical discrete sites; got {pair.guide_sites[name]['fn']} at "
+                f"site '{name}'. Use RlooELBO, or a categorical."
+            )
+    return {name: pair.codes[name] for name in scored}
 
 
 def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 from typing import Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
 
+import pyro
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 
@@ -19,15 +22,23 @@ class ReinforceELBO(DiscreteELBO):
     A baseline b that does not depend on the draw leaves the mean of the gradient as it is and
     lowers its variance.
 
+    With a network b_psi(x) it is NVIL (Mnih & Gregor 2014): b = b_psi(x) + c, c the running mean,
+    and psi descends (f - b)^2 in the same step, mean over particles, summed over the data and
+    times N/B as the bound is. psi gets no other gradient, model and guide none of this one. It is
+    in `elbo(model, guide).parameters()` for a torch optimiser; `SVI` finds it by itself.
+
     Args:
         num_particles: S, draws of z a datum.
-        baseline: None for b = 0; a number, in nats per datum ([JL25] uses f + 125, so b = -125); or
-            "running_mean", the exponential mean of f over the steps before this one.
+        baseline: None for b = 0; a number, in nats per datum ([JL25] uses f + 125, so b = -125);
+            "running_mean", the exponential mean of f over the steps before this one; or a network,
+            called with the arguments of model and guide, that gives one number a datum, (*batch)
+            or (*batch, 1).
         decay: weight of the past in the running mean.
         **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
-        ValueError: an unknown baseline, one that is not finite, or a decay outside [0, 1).
+        ValueError: an unknown baseline, one that is not finite, or a decay outside [0, 1); when
+            run, a network that does not give one number a datum.
     """
 
     is_unbiased: ClassVar[bool] = True
@@ -38,18 +49,16 @@ class ReinforceELBO(DiscreteELBO):
         self,
         num_particles: int = 1,
         *,
-        baseline: float | Literal["running_mean"] | None = None,
+        baseline: float | Literal["running_mean"] | nn.Module | None = None,
         decay: float = 0.99,
         **options: Any,
     ) -> None:
         super().__init__(num_particles, **options)
-        named = isinstance(baseline, str)
-        if (named and baseline != "running_mean") or (
-            isinstance(baseline, (int, float)) and not math.isfinite(baseline)
-        ):
+        number = isinstance(baseline, (int, float)) and math.isfinite(baseline)
+        if not (number or baseline in (None, "running_mean") or isinstance(baseline, nn.Module)):
             raise ValueError(
-                f"Expected a baseline that is None, finite, or 'running_mean'; got {baseline!r}. "
-                "Choose one of them."
+                "Expected a baseline that is None, finite, a network, or 'running_mean'; got "
+                f"{baseline!r}. Choose one of them."
             )
         if not 0 <= decay < 1:
             raise ValueError(f"Expected a decay in [0, 1); got {decay}. Use 0.99, say.")
@@ -59,18 +68,35 @@ class ReinforceELBO(DiscreteELBO):
         self.register_buffer("weight", torch.zeros(()))
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch) whose gradient is the estimator."""
+        """(*batch) whose gradient is the estimator, and that of the network's least squares."""
         signal = terms.learning_signal.detach()  # (S, *batch)
-        return self.objective(terms) + ((signal - self._baseline(signal)) * terms.log_guide).mean(0)
+        residual = signal - self._baseline(signal)
+        if isinstance(self.baseline, nn.Module):
+            show_parameters_to_svi(self)
+            residual = residual - self._prediction(self.baseline, terms)
+        surrogate = self.objective(terms) + (residual.detach() * terms.log_guide).mean(0)
+        return surrogate - residual.square().mean(0) if residual.requires_grad else surrogate
 
     def _baseline(self, signal: Tensor) -> Tensor | float:
-        if self.baseline != "running_mean":
+        if not isinstance(self.baseline, (str, nn.Module)):
             return self.baseline or 0.0
         # The weights of the past sum to `weight`; before the first step there is none.
         baseline = torch.where(self.weight > 0, self.mean / self.weight, 0.0)
         self.mean = self.decay * self.mean + (1 - self.decay) * signal.mean()
         self.weight = self.decay * self.weight + (1 - self.decay)
         return baseline
+
+    def _prediction(self, network: nn.Module, terms: Terms) -> Tensor:
+        _, _, args, kwargs, _ = terms.pair.programs
+        prediction: Tensor = network(*args, **kwargs)
+        batch = terms.learning_signal.shape[1:]
+        # Broadcasting (B, 1) against (B,) would give every datum the others' baselines.
+        if prediction.shape not in (batch, (*batch, 1)):
+            raise ValueError(
+                f"Expected a baseline of shape {(*batch,)} or {(*batch, 1)}, one number a datum; "
+                f"got {(*prediction.shape,)}. Change the network's output."
+            )
+        return prediction.reshape(batch)
 
 
 class RlooELBO(DiscreteELBO):
@@ -102,3 +128,20 @@ class RlooELBO(DiscreteELBO):
         signal = terms.learning_signal.detach()  # (S, *batch)
         others = (signal.sum(0) - signal) / (self.num_particles - 1)
         return self.objective(terms) + ((signal - others) * terms.log_guide).mean(0)
+
+
+_COUNT = count(1)
+_NAMES: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+
+def show_parameters_to_svi(elbo: nn.Module) -> None:
+    """Let SVI optimise what an ELBO learns: it trains the parameters it sees during a loss.
+
+    Each ELBO of a process has a name of its own in Pyro's parameter store, copies too. Where the
+    store holds other weights under that name (it was loaded from a file), the ELBO takes them, as
+    SVI would otherwise train weights that nobody uses.
+    """
+    if elbo not in _NAMES:
+        _NAMES[elbo] = f"{type(elbo).__name__} {next(_COUNT)}"
+    if any(parameter.requires_grad for parameter in elbo.parameters()):
+        pyro.module(_NAMES[elbo], elbo, update_module_params=True)

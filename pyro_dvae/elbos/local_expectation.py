@@ -1,0 +1,93 @@
+"""Local expectations: one latent summed over its categories, the others as drawn."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.pair import scored_codes
+
+
+class LocalExpectationELBO(DiscreteELBO):
+    """sum_d sum_k q(z_d = k | z_{-d}) f(z with z_d = k) grad log q_d(k), the other z as drawn.
+
+    Local expectation gradients (Titsias & Lazaro-Gredilla 2015); f is the learning signal and
+    q(z_d = k | z_{-d}) what the guide says of one latent given its draws of all others: q_d(k)
+    itself for a mean-field site, whose term is then sum_k f(z with z_d = k) grad q_d(k). With a
+    single latent the guide's gradient is exact, whatever the draw; the gradient in the decoder and
+    the prior is always that at the drawn z.
+
+    For each site the programs run once more, without gradient, on the D (K-1) codes that differ
+    from the draw in one latent: with the draw, 1 + (sum over sites of D (K-1)) decoder evaluations
+    a datum and particle. A run holds all its codes at once unless `chunk_size` is given.
+
+    Args:
+        num_particles: S, draws of z a datum; the estimate is their mean.
+        chunk_size: codes a datum and particle run at once, None for all; memory grows with it, the
+            result does not change.
+        **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
+
+    Raises:
+        ValueError: chunk_size < 1.
+        TypeError: when run, a site that needs a score is not categorical; the message names it.
+    """
+
+    is_unbiased: ClassVar[bool] = True
+
+    def __init__(
+        self, num_particles: int = 1, *, chunk_size: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(num_particles, **options)
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"Expected a chunk of at least 1 code; got {chunk_size}. Raise it.")
+        self.chunk_size = chunk_size
+
+    def surrogate(self, terms: Terms) -> Tensor:
+        """(*batch) whose gradient is the estimator."""
+        score = torch.zeros_like(terms.kl)
+        for name, site in scored_codes(terms.pair).items():
+            with torch.no_grad():
+                log_q, signal = self._by_category(terms, name)
+                q = log_q.softmax(-1)  # of one latent given all the others
+                weight = torch.where(q > 0, q * signal, 0)
+            # A category of probability zero contributes nothing, though its log is -inf.
+            score = score + (weight * torch.where(q > 0, site.logits, 0)).sum((-2, -1))
+        return self.objective(terms) + score.mean(0)
+
+    def _by_category(self, terms: Terms, name: str) -> Tensor:
+        """(2, S, *batch, D, K) log q(z|x) and the learning signal where latent d is category k."""
+        codes = {other: site.code for other, site in terms.pair.codes.items()}
+        num_latents, num_categories = codes[name].shape[-2:]
+        parts = [_law_and_signal(terms).unsqueeze(1)]
+        changed = _changed(codes[name])
+        for part in changed.split(self.chunk_size or len(changed)):
+            values = {other: code.expand(len(part), *code.shape) for other, code in codes.items()}
+            parts.append(_law_and_signal(self.split(terms.pair.at({**values, name: part}))))
+        at_draw, at_changed = parts[0], torch.cat(parts[1:], 1)  # (2, 1 or V, S, *batch)
+        at_changed = at_changed.unflatten(1, (num_latents, num_categories - 1))
+        at_draw = at_draw.unsqueeze(1).expand(-1, num_latents, *[-1] * (at_draw.dim() - 1))
+        by_move = torch.cat([at_draw, at_changed], 2).movedim((1, 2), (-2, -1))
+        # Category k is the draw moved on by k - z_d.
+        category = torch.arange(num_categories, device=by_move.device)
+        move = (category - codes[name].argmax(-1, keepdim=True)) % num_categories
+        return by_move.gather(-1, move.expand_as(by_move))
+
+
+def _changed(code: Tensor) -> Tensor:
+    """(V, *code.shape), V = D (K-1): one latent at a time moved on by 1 to K-1 categories."""
+    num_latents, num_categories = code.shape[-2:]
+    moved = torch.stack([code.roll(move, -1) for move in range(1, num_categories)])
+    itself = torch.eye(num_latents, dtype=torch.bool, device=code.device)
+    itself = itself.reshape(num_latents, *[1] * (code.dim() - 1), num_latents, 1)
+    return torch.where(itself, moved, code).flatten(0, 1)
+
+
+def _law_and_signal(terms: Terms) -> Tensor:
+    """(2, *extra, S, *batch) log q(z|x) and the learning signal."""
+    # Every site counts: a continuous one drawn after a latent also tells which category it was.
+    flat, sites = terms.pair.plates.flat, terms.pair.guide_sites.values()
+    log_q = torch.as_tensor(sum(flat(site["fn"].log_prob(site["value"])) for site in sites))
+    return torch.stack(torch.broadcast_tensors(log_q, terms.learning_signal))

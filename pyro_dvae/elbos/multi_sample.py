@@ -1,0 +1,87 @@
+"""The S-sample bound, and a gradient of it whose score terms keep a usable size (VIMCO)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions.util import is_identically_zero
+from torch import Tensor
+
+from pyro_dvae.elbos.base import DiscreteELBO, Terms
+
+
+class VimcoELBO(DiscreteELBO):
+    """sum_s (L - L_{-s}) grad log q(z_s|x) + sum_s w_s / (sum_j w_j) grad log w_s.
+
+    VIMCO (Mnih & Rezende 2016): an unbiased gradient of the S-sample bound L, where
+    L = log 1/S sum_s w_s and w_s = p(x, z_s) / q(z_s|x), per datum; L_{-s} is L with log w_s
+    replaced by the mean of the other log w, a baseline that does not see z_s. **The value is L**:
+    it lies between the ELBO (S = 1) and log p(x) and grows with S, in expectation (Burda et al.
+    2016).
+
+    The KL is taken by the draw, for the bound has no closed form. With beta != 1 the gradient is
+    that of the bound with w_s = p(x|z_s) (p(z_s) / q(z_s|x))^beta.
+
+    Args:
+        num_particles: S, at least 2; one decoder evaluation each.
+        **options: `beta`, `max_plate_nesting` of `DiscreteELBO`.
+
+    Raises:
+        ValueError: num_particles < 2, or free bits given.
+        TypeError: `analytic_kl` given.
+    """
+
+    is_unbiased: ClassVar[bool] = True
+
+    def __init__(self, num_particles: int = 4, **options: Any) -> None:
+        if num_particles < 2:
+            raise ValueError(
+                f"Expected at least 2 particles for the S-sample bound; got {num_particles}. "
+                "Raise num_particles, or use ReinforceELBO."
+            )
+        super().__init__(num_particles, **options, analytic_kl=False)
+        if self.free_bits:
+            raise ValueError(
+                "Expected no free bits, for the S-sample bound has no KL term; got free_bits = "
+                f"{self.free_bits}. Use RlooELBO."
+            )
+
+    def bound(self, terms: Terms) -> Tensor:
+        """(*batch) the S-sample bound, nats per datum."""
+        return _log_mean_exp(terms.log_likelihood - terms.kl)
+
+    def surrogate(self, terms: Terms) -> Tensor:
+        """(*batch) whose gradient is the estimator."""
+        # The drawn KL holds log q detached; the gradient of a weight needs it.
+        log_q = _scaled_log_guide(terms)
+        log_w = terms.log_likelihood - terms.penalty - self.beta * (log_q - log_q.detach())
+        bound = _log_mean_exp(log_w)  # its gradient is the second sum
+        signal = (bound - _leave_one_out(log_w)).detach()  # (S, *batch)
+        return bound + (signal * terms.log_guide).sum(0)
+
+
+def _log_mean_exp(log_w: Tensor) -> Tensor:
+    return log_w.logsumexp(0) - math.log(log_w.shape[0])
+
+
+def _leave_one_out(log_w: Tensor) -> Tensor:
+    """(S, *batch) bounds, the weight of one particle replaced by the others' geometric mean."""
+    num_particles = log_w.shape[0]
+    itself = torch.eye(num_particles, dtype=torch.bool, device=log_w.device)
+    itself = itself.reshape(num_particles, num_particles, *[1] * (log_w.dim() - 1))
+    others = log_w.unsqueeze(1).expand(-1, num_particles, *log_w.shape[1:])  # (S, left out, *batch)
+    mean = others.masked_fill(itself, 0).sum(0) / (num_particles - 1)
+    return _log_mean_exp(torch.where(itself, mean, others))
+
+
+def _scaled_log_guide(terms: Terms) -> Tensor:
+    # As `Terms.log_guide`, but under the same `poutine.scale` as the KL.
+    plates = terms.pair.plates
+    scored = [
+        plates.flat(site["log_prob"]) / plates.scale
+        for site in terms.pair.guide_sites.values()
+        if not is_identically_zero(site["score_parts"].score_function)
+    ]
+    return torch.as_tensor(sum(scored))

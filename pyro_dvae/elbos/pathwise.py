@@ -1,0 +1,319 @@
+"""Pathwise estimators: a draw forward, the Jacobian of a relaxation backward. All are biased."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions.util import is_identically_zero
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pyro_dvae.codes import code_logits, code_value, one_hot
+from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.pair import Pair, Program
+
+RELAXED = "pyro_dvae.relaxed"
+"""Key of a site's `infer`, which Pyro's replay hands from guide to model."""
+
+
+class PathwiseELBO(DiscreteELBO):
+    """dz/dtheta df/dz, by a stand-in for the dz/dtheta that a discrete draw z does not have.
+
+    f is the objective, theta the logits of q, D the one-hot draw. The traces hold D, so that every
+    log-probability is that of an honest draw; the programs go on with `value`, whose gradient
+    `pull` takes back to the logits. There is no score term.
+
+    Args:
+        num_particles: S, draws of z a datum.
+        temperature: tau > 0 of the relaxation; it enters neither draws nor `loss`.
+        **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
+
+    Raises:
+        ValueError: temperature <= 0 or not finite; when run, a site of the guide that is index
+            valued, or has neither a reparametrised draw nor a KL in closed form.
+    """
+
+    is_unbiased: ClassVar[bool] = False
+
+    def __init__(self, num_particles: int = 1, *, temperature: float = 1.0, **options: Any) -> None:
+        super().__init__(num_particles, **options)
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"Expected a finite temperature > 0; got {temperature}. Use 1.0, say.")
+        self.temperature = temperature
+
+    @abstractmethod
+    def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
+        """The gradient in theta, from g = df/dz at `value`; all (*plates, D, K), without a graph.
+
+        Args:
+            gradient: g.
+            logits: theta, normalised: log pi.
+            code: D.
+            perturbed: theta + G, G the Gumbel noise whose maximum is at D.
+        """
+
+    def value(self, code: Tensor, perturbed: Tensor) -> Tensor:
+        """What the programs go on with, (*plates, D, K)."""
+        return code
+
+    def surrogate(self, terms: Terms) -> Tensor:
+        """(*batch), the objective itself: its gradient goes through the draws."""
+        return self.objective(terms)
+
+    def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
+        """Run guide and model once, both going on with the relaxed draws."""
+        return super().terms(_GoOn()(model), guide, args, kwargs)
+
+    def wrap(self, guide: Program) -> Program:
+        """The guide, its code sites drawn here."""
+        return _Draw(self)(guide)
+
+    def split(self, pair: Pair) -> Terms:
+        """Terms, refused where a gradient would be missing."""
+        closed = self.closed_form_sites(pair)
+        for name, site in pair.guide_sites.items():
+            has_score = not is_identically_zero(site["score_parts"].score_function)
+            if has_score and name not in closed:
+                raise ValueError(
+                    f"Expected a reparametrised draw or a closed-form KL at site '{name}'; got "
+                    "neither. Use an unbiased estimator such as RlooELBO, or analytic_kl=True and "
+                    "a categorical prior given no more than what the guide drew before."
+                )
+        return super().split(pair)
+
+
+class StraightThroughELBO(PathwiseELBO):
+    """1/tau J(softmax(theta/tau)) g, J(p) = diag(p) - p p^T, g = df/dz at D (Bengio et al. 2013).
+
+    Exact at tau = 1 for f linear in z, elsewhere right to first order.
+
+    Args:
+        num_particles: S, draws of z a datum.
+        temperature: tau > 0; [Liu et al. 2023] tune it to between 1.3 and 1.5.
+        **options: as in `PathwiseELBO`.
+    """
+
+    def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
+        """1/tau J(softmax(theta/tau)) g."""
+        return softmax_pull(logits, gradient, self.temperature)
+
+
+class GumbelSoftmaxELBO(PathwiseELBO):
+    """1/tau J(softmax((theta + G)/tau)) g, G Gumbel noise (Jang et al.; Maddison et al. 2017).
+
+    Soft, the decoder sees softmax((theta + G)/tau) and g is taken there: **the value of
+    `differentiable_loss` is then a surrogate, not a bound** (`value_is_bound` is False), while
+    `loss`, as anything without gradients, is the bound at one-hot draws. Hard, or straight-through
+    Gumbel, it sees D = one_hot(argmax(theta + G)).
+
+    Args:
+        num_particles: S, draws of z a datum.
+        temperature: tau > 0.
+        hard: go on with D instead of its relaxation.
+        **options: as in `PathwiseELBO`.
+    """
+
+    def __init__(
+        self,
+        num_particles: int = 1,
+        *,
+        temperature: float = 1.0,
+        hard: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(num_particles, temperature=temperature, **options)
+        self.hard = self.value_is_bound = hard
+
+    def value(self, code: Tensor, perturbed: Tensor) -> Tensor:
+        """D, or without `hard` its relaxation where gradients are wanted."""
+        if self.hard or not torch.is_grad_enabled():
+            return code
+        return (perturbed / self.temperature).softmax(-1)
+
+    def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
+        """1/tau J(softmax((theta + G)/tau)) g."""
+        return softmax_pull(perturbed, gradient, self.temperature)
+
+
+class ConditionalGumbelELBO(PathwiseELBO):
+    """1/tau mean_m J(softmax((theta + G_m)/tau)) g, M draws of noise given argmax = D.
+
+    Args:
+        num_particles: S, draws of z a datum.
+        temperature: tau > 0.
+        num_conditional: M, draws of G given D; they are made, and held, in the backward pass.
+        **options: as in `PathwiseELBO`.
+
+    Raises:
+        ValueError: num_conditional < 1.
+    """
+
+    def __init__(
+        self,
+        num_particles: int = 1,
+        *,
+        temperature: float = 1.0,
+        num_conditional: int = 100,
+        **options: Any,
+    ) -> None:
+        super().__init__(num_particles, temperature=temperature, **options)
+        if num_conditional < 1:
+            raise ValueError(
+                f"Expected at least 1 conditional draw; got {num_conditional}. Raise it."
+            )
+        self.num_conditional = num_conditional
+
+    def mean_pull(self, gradient: Tensor, logits: Tensor, code: Tensor) -> Tensor:
+        """1/tau mean_m J(softmax((theta + G_m)/tau)) g, argmax(theta + G_m) = D."""
+        draws = conditional_gumbels(logits, code, self.num_conditional)
+        return softmax_pull(draws, gradient, self.temperature).mean(0)
+
+
+class RaoGumbelELBO(ConditionalGumbelELBO):
+    """1/tau mean_m J(softmax((theta + G_m)/tau)) g, argmax(theta + G_m) = D (Paulus et al. 2021).
+
+    The Rao-Blackwellised straight-through Gumbel: the mean of `GumbelSoftmaxELBO(hard=True)` with
+    less variance, for M draws of noise and still one evaluation of the decoder. Arguments as in
+    `ConditionalGumbelELBO`.
+    """
+
+    def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
+        """1/tau mean_m J(softmax((theta + G_m)/tau)) g."""
+        return self.mean_pull(gradient, logits, code)
+
+
+class GappedStraightThroughELBO(PathwiseELBO):
+    """1/tau J(softmax(theta'/tau)) g, theta' moved so that D leads by a gap (Fan et al. 2022).
+
+    theta'_D = max theta, and the others min(theta_k, max theta - gap): consistent with the draw as
+    a Gumbel relaxation is, without its noise.
+
+    Args:
+        num_particles: S, draws of z a datum.
+        temperature: tau > 0.
+        gap: in nats, >= 0.
+        **options: as in `PathwiseELBO`.
+
+    Raises:
+        ValueError: gap negative or not finite.
+    """
+
+    def __init__(
+        self,
+        num_particles: int = 1,
+        *,
+        temperature: float = 1.0,
+        gap: float = 1.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(num_particles, temperature=temperature, **options)
+        if not 0 <= gap < math.inf:
+            raise ValueError(f"Expected a finite gap >= 0; got {gap}. Use 1.0, say.")
+        self.gap = gap
+
+    def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
+        """1/tau J(softmax(theta'/tau)) g."""
+        top = logits.amax(-1, keepdim=True)
+        moved = torch.where(code > 0, top, torch.minimum(logits, top - self.gap))
+        return softmax_pull(moved, gradient, self.temperature)
+
+
+def jacobian_product(p: Tensor, gradient: Tensor) -> Tensor:
+    """J(p) g = p (g - p.g), without the K x K matrix J(p) = diag(p) - p p^T; (..., K) each."""
+    return p * (gradient - (p * gradient).sum(-1, keepdim=True))
+
+
+def softmax_pull(logits: Tensor, gradient: Tensor, temperature: float) -> Tensor:
+    """1/tau J(softmax(logits/tau)) g, the gradient taken back through a tempered softmax."""
+    return jacobian_product((logits / temperature).softmax(-1), gradient) / temperature
+
+
+def log_exponentials(like: Tensor, *num: int) -> Tensor:
+    """Draw log E, E ~ Exp(1) independent, (*num, *like.shape), even if `like` is expanded."""
+    shape = (*num, *like.shape)
+    return torch.empty(shape, dtype=like.dtype, device=like.device).exponential_().log()
+
+
+def conditional_gumbels(logits: Tensor, code: Tensor, num: int) -> Tensor:
+    """Draw theta + G given argmax(theta + G) = D (Paulus et al. 2021).
+
+    The maximum is Gumbel whatever its place; below it the others are Gumbels cut off there, which
+    is a shift of their exponentials: -log E_D, and -log(E_k/pi_k + E_D).
+
+    Args:
+        logits: (..., K) theta, normalised: log pi.
+        code: (..., K) D, one-hot.
+        num: M.
+
+    Returns:
+        (M, ..., K).
+    """
+    log_e = log_exponentials(logits, num)
+    log_e_drawn = log_e.gather(-1, code.argmax(-1, keepdim=True).expand(num, *code.shape[:-1], 1))
+    others = torch.logaddexp(log_e - logits, log_e_drawn)
+    return -torch.where(code > 0, log_e_drawn, others)
+
+
+class _GoOn(Messenger):
+    """A program goes on with the relaxed value of a draw; the trace outside keeps the draw."""
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        drawn, relaxed = (msg["infer"] or {}).get(RELAXED, (None, None))
+        # A run at other codes (`Pair.at`) has put them in the place of the draw.
+        if drawn is not None and msg["value"] is drawn:
+            msg["value"] = relaxed
+
+
+class _Draw(_GoOn):
+    """Draw a guide's code sites, outside its plates, where `fn` has all its dimensions."""
+
+    def __init__(self, elbo: PathwiseELBO) -> None:
+        super().__init__()
+        self.elbo = elbo
+
+    def _pyro_sample(self, msg: Any) -> None:
+        fn = msg["fn"]
+        theta = code_logits(fn)
+        if msg["is_observed"] or theta is None:
+            return
+        if not code_value(fn, theta).is_floating_point():
+            raise ValueError(
+                f"Expected one-hot codes at site '{msg['name']}', for indices have no gradient; "
+                "got a Categorical. Use OneHotCategorical, or an unbiased estimator (RlooELBO)."
+            )
+        logits = theta.detach()
+        if msg["value"] is None:
+            perturbed = logits - log_exponentials(logits)
+            code = one_hot(perturbed.argmax(-1), logits.shape[-1], dtype=logits.dtype)
+        else:  # a draw fixed inside
+            code = msg["value"].to(logits).expand(fn.shape()).reshape(logits.shape)
+            perturbed = conditional_gumbels(logits, code, 1)[0]
+        value = self.elbo.value(code, perturbed)
+        relaxed = _Relaxed.apply(theta, value, self.elbo.pull, logits, code, perturbed)
+        msg["value"] = code.reshape(fn.shape())
+        msg["infer"] = {
+            **(msg["infer"] or {}),
+            RELAXED: (msg["value"], relaxed.reshape(fn.shape())),
+        }
+
+
+class _Relaxed(torch.autograd.Function):
+    """`value` forward, exactly; `pull` backward, into `theta`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, theta: Tensor, value: Tensor, pull: Callable[..., Tensor], *parts: Tensor
+    ) -> Tensor:
+        ctx.pull = pull
+        ctx.save_for_backward(*parts)
+        return value.view_as(value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.pull(gradient, *ctx.saved_tensors), *[None] * (2 + len(ctx.saved_tensors))
