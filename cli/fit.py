@@ -25,16 +25,22 @@ def fit(
     latents: Annotated[int, typer.Option(help="D, the categorical variables of a code.")] = 4,
     categories: Annotated[int, typer.Option(help="K, the categories of each variable.")] = 8,
     estimator: Annotated[
-        str, typer.Option(help="trace (Pyro's Trace_ELBO), reinforce, rloo or exact.")
+        str, typer.Option(help="trace (Pyro's Trace_ELBO), rloo, ...; the README lists them all.")
     ] = "rloo",
     particles: Annotated[
-        int | None, typer.Option(help="Draws of z a datum and step; 4 for rloo, else 1.")
+        int | None, typer.Option(help="Draws of z a datum and step; 4 for rloo and vimco, else 1.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of a relaxation; the estimator's own if left out.")
     ] = None,
     baseline: Annotated[
         str, typer.Option(help="Of reinforce: none, running_mean, or a number of nats.")
     ] = "running_mean",
     batch_size: Annotated[int, typer.Option(help="Images a step.")] = 100,
     lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
+    cooldown: Annotated[
+        float, typer.Option(help="Last part of the epochs over which the rate falls to 0; 0: none.")
+    ] = 0.3,
     averaging: Annotated[
         float, typer.Option(help="Decay of the average of the weights that is kept; 0: none.")
     ] = 0.999,
@@ -63,21 +69,26 @@ def fit(
     """
     with user_errors():
         from pyro_dvae.checkpoints import create_run
-        from pyro_dvae.config import Config
+        from pyro_dvae.checks import one_of
+        from pyro_dvae.config import ESTIMATORS, Config
         from pyro_dvae.data import load_images
 
         from .devices import pick_device
 
+        one_of("estimator", estimator, ESTIMATORS)
+        default_particles = ESTIMATORS[estimator].particles
         config = Config(
             binarize=binarize,
             num_latents=latents,
             num_categories=categories,
             estimator=estimator,
-            num_particles=particles if particles is not None else 4 if estimator == "rloo" else 1,
+            num_particles=default_particles if particles is None else particles,
             baseline=baseline,
+            temperature=temperature,
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=lr,
+            cooldown=cooldown,
             averaging=averaging,
             validation=validation,
             patience=patience or None,
@@ -102,6 +113,7 @@ def _train(folder: Path, config: Config, images: Images, device: Any) -> None:
 
     from pyro_dvae import BinaryImages, __version__, build_elbo, build_vae, evaluate, split
     from pyro_dvae.checkpoints import append_metrics, write_config, write_weights
+    from pyro_dvae.config import ESTIMATORS
     from pyro_dvae.streams import RandomStream
     from pyro_dvae.training import fit as train
 
@@ -129,15 +141,17 @@ def _train(folder: Path, config: Config, images: Images, device: Any) -> None:
     )
 
     records: list[EpochRecord] = []
-    with _Progress(config.epochs) as progress:
+    value = ESTIMATORS[config.estimator].value
+    with _Progress(config.epochs, value) as progress:
         for record in train(
             vae,
-            build_elbo(config),
+            build_elbo(config, event_shape),
             training,
             held_out,
             epochs=config.epochs,
             batch_size=config.batch_size,
             learning_rate=config.learning_rate,
+            cooldown=config.cooldown,
             averaging=config.averaging,
             patience=config.patience,
             seed=config.seed,
@@ -163,7 +177,7 @@ def _train(folder: Path, config: Config, images: Images, device: Any) -> None:
 class _Progress:
     """A bar on a terminal, a line an epoch elsewhere."""
 
-    def __init__(self, epochs: int) -> None:
+    def __init__(self, epochs: int, value: str) -> None:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -173,6 +187,7 @@ class _Progress:
         )
 
         self.epochs = epochs
+        self.train = "train" if value == "ELBO" else f"(train {value})"
         self.done = 0
         self.bar = Progress(
             TextColumn("epoch"),
@@ -198,11 +213,14 @@ class _Progress:
         self.done = record.epoch
         train, held_out = f"{record.train_elbo:.2f}", f"{record.validation_elbo:.2f}"
         self.bar.update(
-            self.task, completed=self.done, description=f"ELBO train {train}, validation {held_out}"
+            self.task,
+            completed=self.done,
+            description=f"ELBO {self.train} {train}, validation {held_out}",
         )
         if self.bar.disable:
             print(
-                f"epoch {record.epoch}/{self.epochs}: ELBO train {train}, validation {held_out} "
+                f"epoch {record.epoch}/{self.epochs}: ELBO {self.train} {train}, validation "
+                f"{held_out} "
                 f"nats/image, {record.seconds:.0f} s",
                 flush=True,
             )

@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from .fit import fit
+from .gradients import gradients
 from .options import CommandError
 from .sample import sample
 
 app = typer.Typer(
     name="pdvae",
-    help="Discrete variational autoencoders: train, sample.",
+    help="Discrete variational autoencoders: train, sample, study gradients.",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(fit)
 app.command()(sample)
+app.command()(gradients)
 
 
 def _version(shown: bool) -> None:

@@ -26,6 +26,8 @@ DeviceOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
 
 class CommandError(Exception):
     """A failure that the user can mend: one line, and the exit status."""

@@ -7,12 +7,24 @@ from pyro_dvae._version import __version__
 from pyro_dvae.checkpoints import Run, load_run
 from pyro_dvae.config import Config, build_elbo, build_vae
 from pyro_dvae.data import BinaryImages, Images, load_images, split
+from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
-from pyro_dvae.elbos.exact import EnumeratedELBO
+from pyro_dvae.elbos.control_variate import RelaxELBO
+from pyro_dvae.elbos.coupled import DisarmELBO
+from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
+from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
+from pyro_dvae.elbos.multi_sample import VimcoELBO
+from pyro_dvae.elbos.pathwise import (
+    GappedStraightThroughELBO,
+    GumbelSoftmaxELBO,
+    RaoGumbelELBO,
+    StraightThroughELBO,
+)
+from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
 from pyro_dvae.evaluation import Evaluation, evaluate, log_marginal
 from pyro_dvae.likelihoods import Bernoulli
-from pyro_dvae.networks import MLPDecoder, MLPEncoder
+from pyro_dvae.networks import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
 from pyro_dvae.priors import UniformPrior
 from pyro_dvae.training import EpochRecord, fit
 from pyro_dvae.vae import DiscreteVAE
@@ -21,26 +33,41 @@ __all__ = [
     "Bernoulli",
     "BinaryImages",
     "Config",
+    "DisarmELBO",
     "DiscreteELBO",
     "DiscreteVAE",
     "EnumeratedELBO",
     "EpochRecord",
     "Evaluation",
+    "GappedStraightThroughELBO",
+    "GumbelSoftmaxELBO",
     "Images",
+    "LocalExpectationELBO",
+    "MLPBaseline",
+    "MLPControl",
     "MLPDecoder",
     "MLPEncoder",
+    "MarginalELBO",
+    "RaoGumbelELBO",
+    "ReinMaxELBO",
+    "ReinMaxRaoELBO",
     "ReinforceELBO",
+    "RelaxELBO",
     "RlooELBO",
     "Run",
+    "StraightThroughELBO",
     "Terms",
     "UniformPrior",
+    "VimcoELBO",
     "__version__",
     "build_elbo",
     "build_vae",
     "evaluate",
     "fit",
+    "gradient_statistics",
     "load_images",
     "load_run",
     "log_marginal",
+    "reference_gradient",
     "split",
 ]

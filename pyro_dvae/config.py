@@ -6,30 +6,101 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyro.infer import ELBO, Trace_ELBO
 
 from pyro_dvae.checks import at_least, code_shape, one_of, training_settings
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data import BINARIZATIONS
-from pyro_dvae.elbos.exact import EnumeratedELBO
+from pyro_dvae.elbos.control_variate import RelaxELBO
+from pyro_dvae.elbos.coupled import DisarmELBO
+from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
+from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
+from pyro_dvae.elbos.multi_sample import VimcoELBO
+from pyro_dvae.elbos.pathwise import (
+    GappedStraightThroughELBO,
+    GumbelSoftmaxELBO,
+    RaoGumbelELBO,
+    StraightThroughELBO,
+)
+from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
 from pyro_dvae.likelihoods import Bernoulli
-from pyro_dvae.networks import MLPDecoder, MLPEncoder
+from pyro_dvae.networks import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
 from pyro_dvae.priors import UniformPrior
 from pyro_dvae.vae import DiscreteVAE
 
-# One plate, known beforehand, spares Pyro's trial run.
-ESTIMATORS: dict[str, Callable[[Config], ELBO]] = {
-    "trace": lambda c: Trace_ELBO(c.num_particles, 1, vectorize_particles=True),
-    "reinforce": lambda c: ReinforceELBO(
-        c.num_particles, baseline=_baseline(c.baseline), max_plate_nesting=1
+Shape = Sequence[int]
+
+
+class Estimator(NamedTuple):
+    """How to build an ELBO from a config and the shape of a datum."""
+
+    build: Callable[[Config, Shape], ELBO]
+    particles: int = 1
+    """S where the user names none."""
+    least_particles: int = 1
+    value: str = "ELBO"
+    """What the training value is."""
+
+
+def _plain(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape], ELBO]:
+    def build(config: Config, event_shape: Shape) -> ELBO:
+        options = {} if config.temperature is None else {"temperature": config.temperature}
+        # One plate, known beforehand, spares the trial run.
+        return cls(config.num_particles, max_plate_nesting=1, **options, **fixed)
+
+    return build
+
+
+def _relax(config: Config, event_shape: Shape) -> ELBO:
+    network = MLPControl(event_shape, config.num_latents, config.num_categories)
+    return _plain(RelaxELBO, network=network)(config, event_shape)
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "trace": Estimator(lambda c, _: Trace_ELBO(c.num_particles, 1, vectorize_particles=True)),
+    "reinforce": Estimator(
+        lambda c, _: ReinforceELBO(
+            c.num_particles, baseline=_baseline(c.baseline), max_plate_nesting=1
+        )
     ),
-    "rloo": lambda c: RlooELBO(c.num_particles, max_plate_nesting=1),
-    "exact": lambda c: EnumeratedELBO(max_plate_nesting=1),
+    "nvil": Estimator(
+        lambda c, shape: ReinforceELBO(
+            c.num_particles, baseline=MLPBaseline(shape), max_plate_nesting=1
+        )
+    ),
+    "rloo": Estimator(_plain(RlooELBO), 4, 2),
+    "disarm": Estimator(_plain(DisarmELBO)),
+    "local-expectation": Estimator(_plain(LocalExpectationELBO)),
+    "rebar": Estimator(_plain(RelaxELBO)),
+    "relax": Estimator(_relax),
+    "vimco": Estimator(_plain(VimcoELBO), 4, 2, "S-sample bound"),
+    "straight-through": Estimator(_plain(StraightThroughELBO)),
+    "gumbel-softmax": Estimator(_plain(GumbelSoftmaxELBO), value="surrogate"),
+    "st-gumbel": Estimator(_plain(GumbelSoftmaxELBO, hard=True)),
+    "rao-gumbel": Estimator(_plain(RaoGumbelELBO)),
+    "gapped-st": Estimator(_plain(GappedStraightThroughELBO)),
+    "reinmax": Estimator(_plain(ReinMaxELBO)),
+    "reinmax-rao": Estimator(_plain(ReinMaxRaoELBO)),
+    "exact": Estimator(lambda c, _: EnumeratedELBO(max_plate_nesting=1)),
+    "marginal": Estimator(lambda c, _: MarginalELBO(max_plate_nesting=1), value="log p(x)"),
 }
-"""Estimator name -> the ELBO of a config."""
+"""Name on the command line -> how to build the ELBO."""
+
+TEMPERED = {
+    "rebar",
+    "relax",
+    "straight-through",
+    "gumbel-softmax",
+    "st-gumbel",
+    "rao-gumbel",
+    "gapped-st",
+    "reinmax",
+    "reinmax-rao",
+}
+"""The estimators that take a temperature."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +118,13 @@ class Config:
     num_particles: int = 4
     baseline: str = "running_mean"
     """Of `reinforce`: "none", "running_mean", or a number of nats."""
+    temperature: float | None = None
+    """Of the relaxations; None for the estimator's own default."""
     epochs: int = 50
     batch_size: int = 100
     learning_rate: float = 1e-3
+    cooldown: float = 0.3
+    """Last part of the epochs over which the learning rate falls linearly to 0."""
     averaging: float = 0.999
     """Decay of the average of the weights that is validated and kept."""
     validation: float = 0.05
@@ -61,10 +136,15 @@ class Config:
         one_of("estimator", self.estimator, ESTIMATORS)
         one_of("binarisation", self.binarize, BINARIZATIONS)
         code_shape(self.num_latents, self.num_categories)
-        at_least("particles", self.num_particles, 2 if self.estimator == "rloo" else 1)
+        at_least("particles", self.num_particles, ESTIMATORS[self.estimator].least_particles)
         at_least("seed", self.seed, 0)
         training_settings(
-            self.epochs, self.batch_size, self.learning_rate, self.averaging, self.patience
+            self.epochs,
+            self.batch_size,
+            self.learning_rate,
+            self.cooldown,
+            self.averaging,
+            self.patience,
         )
         if not 0 < self.validation < 1:
             raise ValueError(
@@ -72,13 +152,24 @@ class Config:
                 "Use 0.05, say."
             )
         total = num_codes(self.num_latents, self.num_categories)
-        if self.estimator == "exact" and total > MAX_CODES:
+        if self.estimator in ("exact", "marginal") and total > MAX_CODES:
             raise ValueError(
-                f"Expected at most {MAX_CODES} codes for the exact estimator; got K^D = "
+                f"Expected at most {MAX_CODES} codes for the {self.estimator} estimator; got K^D = "
                 f"{describe_codes(self.num_latents, self.num_categories)}. Use rloo, or fewer "
                 "latents or categories."
             )
         _baseline(self.baseline)
+        if self.temperature is not None:
+            if self.estimator not in TEMPERED:
+                raise ValueError(
+                    f"Expected no temperature for the {self.estimator} estimator; got "
+                    f"{self.temperature}. Leave it out, or choose one of "
+                    f"{', '.join(sorted(TEMPERED))}."
+                )
+            if not 0 < self.temperature < math.inf:
+                raise ValueError(
+                    f"Expected a positive, finite temperature; got {self.temperature}. Use 1, say."
+                )
 
 
 def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
@@ -92,9 +183,9 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     )
 
 
-def build_elbo(config: Config) -> ELBO:
+def build_elbo(config: Config, event_shape: Shape) -> ELBO:
     """The ELBO that the config's estimator names."""
-    return ESTIMATORS[config.estimator](config)
+    return ESTIMATORS[config.estimator].build(config, event_shape)
 
 
 def _baseline(text: str) -> Any:

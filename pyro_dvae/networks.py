@@ -54,6 +54,50 @@ class MLPEncoder(nn.Module):
         return self.layers(x.flatten(1)).unflatten(-1, self.code_shape)
 
 
+class MLPBaseline(nn.Module):
+    """b_psi: (B, *event) -> (B,), a prediction of the learning signal (Mnih & Gregor 2014).
+
+    Args:
+        event_shape: shape of one datum.
+        hidden: sizes of the hidden layers.
+    """
+
+    def __init__(self, event_shape: Sequence[int], hidden: Sequence[int] = (100,)) -> None:
+        super().__init__()
+        self.layers = mlp([math.prod(event_shape), *hidden, 1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, *event) -> (B,)."""
+        return self.layers(x.flatten(1)).squeeze(-1)
+
+
+class MLPControl(nn.Module):
+    """RELAX's free part of the control variate, a network of relaxed codes and data.
+
+    Zero until it is trained (Grathwohl et al. 2018).
+
+    Args:
+        event_shape: shape of one datum.
+        num_latents: D.
+        num_categories: K.
+        hidden: size of the one hidden layer.
+    """
+
+    def __init__(
+        self, event_shape: Sequence[int], num_latents: int, num_categories: int, hidden: int = 100
+    ) -> None:
+        super().__init__()
+        self.from_code = nn.Linear(num_latents * num_categories, hidden)
+        self.from_data = nn.Linear(math.prod(event_shape), hidden, bias=False)
+        self.out = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, codes: Tensor, x: Tensor) -> Tensor:
+        """(..., B, D·K) relaxed codes and (B, *event) data -> (..., B, 1)."""
+        return self.out((self.from_code(codes) + self.from_data(x.flatten(1))).tanh())
+
+
 class MLPDecoder(nn.Module):
     """g_theta: codes (..., D, K) -> parameters (..., *event); (D·K)-256-512-784 in [JL25].
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pyro_dvae.checkpoints import write_atomically
 from pyro_dvae.codes import one_hot
+from pyro_dvae.diagnostics import GradientStatistics
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training import EpochRecord
 from pyro_dvae.vae import DiscreteVAE
@@ -121,6 +122,43 @@ def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
             axes.spines[:].set(visible=bool(framed), color="tab:red", linewidth=1.5)
         grid[latent, 0].set_ylabel(f"z{latent + 1}", rotation=0, ha="right", va="center")
     figure.suptitle("each latent varied alone (framed: the code of the input)", fontsize=8)
+    return figure
+
+
+def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
+    """Cosine to the exact gradient, variance and relative bias of each estimator."""
+    parts = list(dict.fromkeys(row.part for row in rows))
+    names = list(dict.fromkeys(row.estimator for row in rows))
+    figure = Figure(figsize=(10, 0.28 * len(names) * len(parts) + 1.2), layout="constrained")
+    grid = figure.subplots(len(parts), 3, squeeze=False, sharey=True)
+    for line, part in zip(grid, parts, strict=True):
+        shown = [row for row in rows if row.part == part]
+        places = np.arange(len(shown))
+        columns: dict[str, tuple[list[float], list[float]]] = {
+            "cosine to the exact gradient": (
+                [row.cosine.value for row in shown],
+                [row.cosine.error for row in shown],
+            ),
+            "variance": (
+                [row.variance.value for row in shown],
+                [row.variance.error for row in shown],
+            ),
+            "bias / |exact gradient|": (
+                [row.relative_bias for row in shown],
+                [0.0 for row in shown],
+            ),
+        }
+        for axes, (title, (values, errors)) in zip(line, columns.items(), strict=True):
+            axes.barh(places, values, xerr=errors, color="tab:blue", ecolor="0.3")
+            axes.set(title=f"{title}, {part}", yticks=places)
+            axes.set_yticklabels([row.estimator for row in shown], fontsize=8)
+            axes.title.set_fontsize(9)
+            axes.grid(alpha=0.3, axis="x")
+        positive = [value for value in columns["variance"][0] if value > 0]
+        if positive:
+            line[1].set_xscale("log")
+            line[1].set_xlim(left=min(positive) / 2)
+        line[0].invert_yaxis()
     return figure
 
 

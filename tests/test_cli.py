@@ -84,11 +84,45 @@ def test_same_seed_same_weights(pdvae: Run) -> None:
     assert Path("a/weights.safetensors").read_bytes() == Path("b/weights.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("estimator", ["trace", "reinforce", "exact"])
-def test_every_estimator(pdvae: Run, estimator: str) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "said"),
+    [
+        ("trace", "ELBO train -"),
+        ("relax", "ELBO train -"),
+        ("gumbel-softmax", "ELBO (train surrogate) -"),
+        ("marginal", "ELBO (train log p(x)) -"),
+    ],
+)
+def test_estimators_say_what_their_value_is(pdvae: Run, estimator: str, said: str) -> None:
     status, out, _ = pdvae("fit", "run", "--epochs", "1", "--estimator", estimator, *SMALL)
     assert status == 0
-    assert estimator in out
+    assert f", {estimator} with 1 particles" in out
+    assert said in out
+
+
+def test_gradients(pdvae: Run) -> None:
+    names = "rloo,reinmax,exact"
+    options = ["--estimators", names, "--draws", "20", "--batch-size", "10", *SMALL[:2]]
+    fresh = ["gradients", "--fresh", "--latents", "2", "--categories", "3", *options]
+    status, out, err = pdvae(*fresh, "--plot", "gradients.png")
+    assert (status, err) == (0, "")
+    assert "fresh model, 10 images of mnist-sample, 20 draws; reference: enumeration" in out
+    assert all(out.count(f"\n{name} ") == 2 for name in names.split(","))
+    assert imread("gradients.png").std() > 0.01
+    status, _, err = pdvae(*fresh, "--plot", "gradients.png")
+    assert (status, err.count("\n")) == (2, 1)
+
+    pdvae("fit", "--epochs", "1", *SMALL)
+    status, out, _ = pdvae("gradients", *options, "--json")
+    assert status == 0
+    content = json.loads(out)
+    assert content["model"] == "runs/mnist-sample-d2k3-rloo-1"
+    assert [row["estimator"] for row in content["rows"]] == ["rloo"] * 2 + ["reinmax"] * 2 + [
+        "exact"
+    ] * 2
+    exact = content["rows"][-1]
+    assert exact["bias"]["value"] == pytest.approx(0, abs=1e-4)
+    assert exact["cosine"]["value"] == pytest.approx(1, abs=1e-4)
 
 
 def test_patience(pdvae: Run) -> None:
@@ -105,7 +139,7 @@ def test_version(pdvae: Run) -> None:
 
 
 def test_every_command_has_an_example(pdvae: Run) -> None:
-    for command in ("fit", "sample"):
+    for command in ("fit", "sample", "gradients"):
         status, out, _ = pdvae(command, "--help")
         assert status == 0
         assert f"Example: pdvae {command}" in out
@@ -114,7 +148,7 @@ def test_every_command_has_an_example(pdvae: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "--estimator", "sgd"], "estimator to be one of trace, reinforce, rloo, exact"),
+        (["fit", "--estimator", "sgd"], "estimator to be one of trace, reinforce, nvil"),
         (["fit", "--latents", "0"], "latents of at least 1; got 0"),
         (["fit", "--categories", "1"], "categories of at least 2; got 1"),
         (["fit", "--epochs", "-1"], "epochs of at least 0; got -1"),
@@ -130,6 +164,12 @@ def test_every_command_has_an_example(pdvae: Run) -> None:
         (["fit", "--nonsense"], "--nonsense"),
         (["fit", "file/below", "--data", "mnist-sample"], "run folder that can be written"),
         (["fit", "full", "--data", "mnist-sample"], "new or empty run folder"),
+        (["fit", "--temperature", "1"], "Expected no temperature for the rloo estimator; got 1.0"),
+        (["fit", "--estimator", "reinmax", "--temperature", "0"], "finite temperature; got 0.0"),
+        (["gradients", "--fresh", "full"], "a run or --fresh; got both, full"),
+        (["gradients"], "run below runs/; got none"),
+        (["gradients", "--fresh", "--draws", "5"], "at least 20 draws; got 5"),
+        (["gradients", "--fresh", "--estimators", "rloo,sgd"], "got 'sgd'"),
         (["sample"], "run below runs/; got none"),
         (["sample", "nowhere"], "run folder with a config.json; got nowhere"),
         (["sample", "-n", "0"], "at least 1 image"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
+import json
 import math
 import os
 import re
@@ -188,6 +190,34 @@ def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
     assert len(elbos) >= 2
     assert all(map(math.isfinite, elbos))
     assert not list(tmp_path.iterdir())
+
+
+def test_your_own_program_trains_by_every_loss(tmp_path: Path) -> None:
+    out = run("your_own_program", "--steps", "20", cwd=tmp_path)
+    elbos = [float(line.split()[-1]) for line in out.splitlines()[1:]]
+    assert len(elbos) == 5
+    assert all(map(math.isfinite, elbos))
+    example = load("your_own_program")
+    for part in (example.model, example.documents, example.Guide.__init__, example.Guide.forward):
+        assert "ELBO" not in inspect.getsource(part)
+
+
+def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
+    options = ["--estimators", "rloo,reinmax", "--seconds", "0.1", "--curve-images", "20"]
+    run("compare_estimators", *options, "--out", "out", cwd=tmp_path)
+    out = run("compare_estimators", "--estimators", "rloo", *options[2:], "--seed", "1", "--out",
+              "out", cwd=tmp_path)  # fmt: skip
+    results = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json")]
+    assert sorted((r["estimator"], r["seed"]) for r in results) == [
+        ("reinmax", 0),
+        ("rloo", 0),
+        ("rloo", 1),
+    ]
+    assert all(r["elbo"] < r["log_marginal"] < 0 for r in results)
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert table.strip() in out
+    assert table.count("| rloo |") == 2
+    assert (tmp_path / "out" / "compared.png").stat().st_size > 10_000
 
 
 def test_learned_prior_learns() -> None:

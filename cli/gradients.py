@@ -1,0 +1,168 @@
+"""`pdvae gradients`: bias, variance and cost of every gradient estimator on one batch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    SeedOption,
+    fail,
+    new_output,
+    user_errors,
+)
+
+if TYPE_CHECKING:
+    from pyro_dvae.diagnostics import GradientStatistics
+
+
+def gradients(
+    run: Annotated[
+        Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="An untrained model, no run.")] = False,
+    latents: Annotated[int, typer.Option(help="D, of a fresh model.")] = 4,
+    categories: Annotated[int, typer.Option(help="K, of a fresh model.")] = 8,
+    estimators: Annotated[
+        str, typer.Option(help="Names with commas between them, or all.")
+    ] = "all",
+    draws: Annotated[int, typer.Option(help="Gradients drawn an estimator, at least 20.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Training images in the batch.")] = 100,
+    data: Annotated[
+        str | None, typer.Option(help="mnist or mnist-sample; the run's if left out.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the IDX files; else $PDVAE_DATA_DIR, the cache.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG to draw the table into.")] = None,
+    seed: SeedOption = 0,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    device: DeviceOption = Device.auto,
+) -> None:
+    """Measure every estimator's gradient against the exact one, encoder and decoder apart.
+
+    Example: pdvae gradients --fresh --draws 100 --plot gradients.png
+    """
+    if plot is not None:
+        new_output(plot, force)
+    if fresh and run is not None:
+        fail(f"Expected a run or --fresh; got both, {run}. Leave one out.")
+    if draws < 20:
+        fail(f"Expected at least 20 draws; got {draws}. Raise --draws.")
+    if batch_size < 1:
+        fail(f"Expected a batch of at least 1 image; got {batch_size}. Raise --batch-size.")
+    with user_errors():
+        import torch
+
+        from pyro_dvae import BinaryImages, Config, build_elbo, build_vae, load_images, load_run
+        from pyro_dvae.checkpoints import newest_run
+        from pyro_dvae.checks import one_of
+        from pyro_dvae.config import ESTIMATORS
+        from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
+        from pyro_dvae.streams import RandomStream
+
+        from .devices import pick_device
+
+        target = pick_device(device)
+        names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
+        for name in names:
+            one_of("estimator", name, ESTIMATORS)
+        loaded = None if fresh else load_run(run or newest_run())
+        images = load_images(data or (loaded.data["name"] if loaded else None), data_dir)
+        if images.notice:
+            print(images.notice, file=sys.stderr)
+        event_shape = tuple(images.train.shape[1:])
+        if loaded is None:
+            what = "fresh model"
+            config = Config(num_latents=latents, num_categories=categories, seed=seed)
+            with RandomStream(seed):
+                vae = build_vae(config, event_shape)
+        else:
+            what, config, vae = str(loaded.folder), loaded.config, loaded.vae
+    settings = {
+        name: replace(
+            config, estimator=name, num_particles=ESTIMATORS[name].particles, temperature=None
+        )
+        for name in names
+    }
+    elbos = {name: build_elbo(setting, event_shape) for name, setting in settings.items()}
+    vae = vae.to(target)
+    pixels = BinaryImages(images.train[:batch_size], config.binarize, seed=config.seed)
+    x = pixels.fixed(seed).to(target)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        reference, method = reference_gradient(vae, x)
+    rows = []
+    with _Bar(names) as advance:
+        for elbo in elbos.values():
+            if isinstance(elbo, torch.nn.Module):
+                elbo.to(target)
+        for row in gradient_statistics(vae, x, elbos, reference, num_draws=draws, seed=seed):
+            rows.append(row)
+            advance(row)
+    if as_json:
+        facts = {"model": what, "reference": method, "num_draws": draws, "batch_size": len(x)}
+        print(json.dumps({**facts, "rows": [asdict(row) for row in rows]}))
+    else:
+        print(
+            f"{what}, {len(x)} images of {images.name}, {draws} draws; reference: {method}\n"
+            "(in the gradient of the mean ELBO per image; ± one standard error)"
+        )
+        _table(rows)
+    if plot is not None:
+        from pyro_dvae.plots import gradient_figure, save_figure
+
+        try:
+            save_figure(gradient_figure(rows), plot)
+        except OSError as error:
+            fail(str(error), 1)
+
+
+class _Bar:
+    """A progress bar on stderr, where it is a terminal."""
+
+    def __init__(self, names: list[str]) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        self.bar = Progress(console=console, disable=not console.is_terminal)
+        self.task = self.bar.add_task("estimators", total=2 * len(names))
+
+    def __enter__(self) -> _Bar:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, row: GradientStatistics) -> None:
+        self.bar.update(self.task, advance=1, description=row.estimator)
+
+
+def _table(rows: list[GradientStatistics]) -> None:
+    for part in dict.fromkeys(row.part for row in rows):
+        print(
+            f"\n{part:18} {'|bias|':>18} {'bias/|e|':>9} {'variance':>20} {'signal/noise':>16} "
+            f"{'cosine':>15} {'decodes':>8} {'ms':>7}"
+        )
+        for row in rows:
+            if row.part == part:
+                print(
+                    f"{row.estimator:18} {row.bias.value:9.3g} ± {row.bias.error:<6.1g} "
+                    f"{row.relative_bias:9.3f} {row.variance.value:11.4g} "
+                    f"± {row.variance.error:<6.1g} {row.signal_to_noise.value:8.3g} "
+                    f"± {row.signal_to_noise.error:<5.1g} {row.cosine.value:7.3f} "
+                    f"± {row.cosine.error:<5.1g} {row.decoder_evaluations:8.3g} "
+                    f"{row.milliseconds:7.1f}"
+                )

@@ -1,0 +1,215 @@
+"""The laboratory: bias, variance and cost of gradient estimators against the exact gradient."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_dvae.codes import MAX_CODES, num_codes
+from pyro_dvae.elbos.exact import EnumeratedELBO
+from pyro_dvae.elbos.score_function import RlooELBO
+from pyro_dvae.streams import RandomStream
+
+_BLOCKS = 10
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its standard error (jackknife over ten blocks of draws)."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class GradientStatistics:
+    """One estimator's gradient of the mean ELBO per datum of a batch, in one network's weights.
+
+    With g a draw of the gradient, m its mean over draws and e the exact gradient of the ELBO:
+    """
+
+    estimator: str
+    part: str
+    """"encoder" or "decoder" (with the prior)."""
+    bias: Estimate
+    """|m - e|, the noise of m taken out; its square is estimated without bias, floored at 0."""
+    relative_bias: float
+    """bias / |e|."""
+    variance: Estimate
+    """E|g - m|^2, summed over the weights."""
+    signal_to_noise: Estimate
+    """|m| / sqrt(variance); infinite without noise."""
+    cosine: Estimate
+    """Mean over draws of the cosine between g and e."""
+    decoder_evaluations: float
+    """Codes decoded a datum and step, counted."""
+    milliseconds: float
+    """Median of a step's forward and backward pass."""
+
+
+def reference_gradient(vae: Any, x: Tensor, *, num_draws: int = 2000) -> tuple[Tensor, str]:
+    """The exact gradient of the mean ELBO per datum, by enumeration where K^D allows.
+
+    Args:
+        vae: a `DiscreteVAE`.
+        x: (B, *event).
+        num_draws: steps of `RlooELBO(8)` to average where K^D is too large to enumerate.
+
+    Returns:
+        the gradient in every weight as one vector, and the name of what was computed.
+    """
+    if num_codes(*vae.prior().event_shape) <= MAX_CODES:
+        return _gradient(vae, EnumeratedELBO(max_plate_nesting=1), x), "enumeration"
+    elbo = RlooELBO(8, max_plate_nesting=1)
+    mean = sum(_gradient(vae, elbo, x) / num_draws for _ in range(num_draws))
+    return torch.as_tensor(mean), f"mean of {num_draws} RLOO steps of 8 particles"
+
+
+def gradient_statistics(
+    vae: Any,
+    x: Tensor,
+    elbos: Mapping[str, Any],
+    reference: Tensor,
+    *,
+    num_draws: int = 100,
+    seed: int = 0,
+) -> Iterator[GradientStatistics]:
+    """Measure estimators on one batch, encoder and decoder apart; yields two rows an estimator.
+
+    Args:
+        vae: a `DiscreteVAE`; its weights are left as they are.
+        x: (B, *event).
+        elbos: name -> ELBO.
+        reference: of `reference_gradient`.
+        num_draws: gradients an estimator, at least 20.
+        seed: of the draws, the same for every estimator; the global stream is not touched.
+
+    Raises:
+        ValueError: fewer than 20 draws.
+    """
+    if num_draws < 2 * _BLOCKS:
+        raise ValueError(f"Expected at least {2 * _BLOCKS} draws; got {num_draws}. Raise them.")
+    size = sum(weight.numel() for weight in vae.encoder.parameters())
+    parts = {"encoder": slice(0, size), "decoder": slice(size, None)}
+    for name, elbo in elbos.items():
+        statistics = {part: _Statistics(reference[cut], num_draws) for part, cut in parts.items()}
+        times = []
+        with RandomStream(seed, x.device), _CountedRows(vae.decoder) as rows:
+            _gradient(vae, elbo, x)  # warm up; a running baseline has seen one step
+            rows.clear()
+            for _ in range(num_draws):
+                start = time.perf_counter()
+                gradient = _gradient(vae, elbo, x)
+                times.append(time.perf_counter() - start)
+                for part, cut in parts.items():
+                    statistics[part].add(gradient[cut])
+        cost = sum(rows) / num_draws / len(x), 1e3 * sorted(times)[num_draws // 2]
+        for part in parts:
+            yield GradientStatistics(name, part, *statistics[part].estimates(), *cost)
+
+
+def _gradient(vae: Any, elbo: Any, x: Tensor) -> Tensor:
+    loss = elbo.differentiable_loss(vae.model, vae.guide, x) / len(x)
+    weights = _weights(vae)
+    gradients = torch.autograd.grad(-loss, weights, allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(weight) if gradient is None else gradient).flatten()
+            for weight, gradient in zip(weights, gradients, strict=True)
+        ]
+    )
+
+
+def _weights(vae: Any) -> list[nn.Parameter]:
+    encoder = list(vae.encoder.parameters())
+    known = {id(weight) for weight in encoder}
+    return encoder + [weight for weight in vae.parameters() if id(weight) not in known]
+
+
+class _CountedRows:
+    """Count the codes that pass a decoder."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        self.decoder = decoder
+        self.rows: list[int] = []
+
+    def __enter__(self) -> list[int]:
+        def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            self.rows.append(inputs[0].shape[:-2].numel())
+
+        self.hook = self.decoder.register_forward_pre_hook(count)
+        return self.rows
+
+    def __exit__(self, *exc: object) -> None:
+        self.hook.remove()
+
+
+class _Statistics:
+    """Streams gradients into block sums; keeps ten vectors, not a hundred."""
+
+    def __init__(self, exact: Tensor, num_draws: int) -> None:
+        self.exact = exact
+        self.blocks = exact.new_zeros(_BLOCKS, len(exact))
+        self.counts = torch.zeros(_BLOCKS, dtype=torch.float64)
+        self.squares = torch.zeros(_BLOCKS, dtype=torch.float64)
+        self.cosines = torch.zeros(_BLOCKS, dtype=torch.float64)
+        self.norm = exact.double().norm()
+
+    def add(self, gradient: Tensor) -> None:
+        block = int(self.counts.sum()) % _BLOCKS
+        deviation = gradient - self.exact
+        self.blocks[block] += deviation
+        self.counts[block] += 1
+        self.squares[block] += deviation.double().square().sum().cpu()
+        cosine = gradient.double() @ self.exact.double() / (gradient.double().norm() * self.norm)
+        self.cosines[block] += cosine.nan_to_num().cpu()
+
+    def estimates(self) -> tuple[Estimate, float, Estimate, Estimate, Estimate]:
+        # All that is needed of the vectors are the inner products of block sums and e.
+        blocks, exact = self.blocks.double().cpu(), self.exact.double().cpu()
+        gram, along = blocks @ blocks.T, blocks @ exact
+        norm2 = float(exact @ exact)
+        rows = [self._numbers(gram, along, norm2, torch.ones(_BLOCKS, dtype=torch.bool))]
+        for left_out in range(_BLOCKS):
+            kept = torch.ones(_BLOCKS, dtype=torch.bool)
+            kept[left_out] = False
+            rows.append(self._numbers(gram, along, norm2, kept))
+        whole, *jackknife = rows
+        errors = []
+        for column in zip(*jackknife, strict=True):
+            values = torch.tensor(column, dtype=torch.float64)
+            finite = values[values.isfinite()]
+            spread = (finite - finite.mean()).square().sum() if len(finite) else torch.zeros(())
+            errors.append(math.sqrt((_BLOCKS - 1) / _BLOCKS * float(spread)))
+        squared_bias, variance, snr, cosine = map(Estimate, whole, errors)
+        bias = _root(squared_bias)
+        relative = bias.value / math.sqrt(norm2) if norm2 > 0 else math.nan
+        return bias, relative, variance, snr, cosine
+
+    def _numbers(
+        self, gram: Tensor, along: Tensor, norm2: float, kept: Tensor
+    ) -> tuple[float, float, float, float]:
+        number = float(self.counts[kept].sum())
+        sum2 = float(gram[kept][:, kept].sum())  # |sum of deviations|^2
+        total2 = float(self.squares[kept].sum())  # sum of |deviation|^2
+        variance = max(0.0, (total2 - sum2 / number) / (number - 1))
+        bias2 = (sum2 / number - variance) / number
+        mean2 = bias2 + 2 * float(along[kept].sum()) / number + norm2
+        # Rounding leaves a deterministic estimator a trace of variance.
+        exact = variance <= 1e-10 * norm2
+        snr = math.inf if exact else math.sqrt(max(0.0, mean2) / variance)
+        cosine = float(self.cosines[kept].sum()) / number
+        return bias2, variance, snr, cosine
+
+
+def _root(square: Estimate) -> Estimate:
+    value = math.sqrt(max(0.0, square.value))
+    # Near 0 the root has no slope; then the error of the square bounds the bias itself.
+    small = square.value <= square.error
+    return Estimate(value, math.sqrt(square.error) if small else square.error / (2 * value))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from oracle import exact_elbo, gradient
+from zoo import ELBOS, OTHER_BOUND, tiny_data, tiny_vae
+
+from pyro_dvae import DiscreteELBO, EnumeratedELBO, ReinforceELBO, RlooELBO, diagnostics
+from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
+
+
+class _Noisy(DiscreteELBO):
+    """The exact gradient times 1 + shift + sigma N(0, 1): every statistic known."""
+
+    is_unbiased = False
+
+    def __init__(self, shift: float, sigma: float) -> None:
+        super().__init__()
+        self.shift, self.sigma = shift, sigma
+        self.exact = EnumeratedELBO(max_plate_nesting=1)
+        vae, x = tiny_vae(), tiny_data(4)
+        self.exact.loss(vae.model, vae.guide, x)  # its trial run decodes a code
+
+    def surrogate(self, terms: Any) -> torch.Tensor:
+        raise AssertionError
+
+    def differentiable_loss(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        exact = self.exact.differentiable_loss(*args, **kwargs)
+        return exact * (1 + self.shift + self.sigma * torch.randn(()))
+
+
+@pytest.fixture
+def setting() -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
+    vae, x = tiny_vae(), tiny_data(4)
+    reference, method = reference_gradient(vae, x)
+    assert method == "enumeration"
+    return vae, x, reference
+
+
+def test_reference_is_the_mean_gradient_per_datum(setting: Any) -> None:
+    vae, x, reference = setting
+    exact = sum(exact_elbo(vae, row[None]) for row in x) / 4
+    torch.testing.assert_close(reference, gradient(exact, vae))
+
+
+def test_reference_beyond_enumeration(setting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    vae, x, exact = setting
+    monkeypatch.setattr(diagnostics, "MAX_CODES", 1)
+    drawn, method = reference_gradient(vae, x, num_draws=300)
+    assert method == "mean of 300 RLOO steps of 8 particles"
+    assert (drawn - exact).norm() < 0.1 * exact.norm()
+
+
+def test_statistics_of_a_known_estimator(setting: Any) -> None:
+    vae, x, exact = setting
+    elbos = {"noisy": _Noisy(0.5, 0.2)}
+    rows = list(gradient_statistics(vae, x, elbos, exact, num_draws=400))
+    assert [row.part for row in rows] == ["encoder", "decoder"]
+    sizes = [sum(p.numel() for p in part.parameters()) for part in (vae.encoder, vae.decoder)]
+    for row, part in zip(rows, exact.split(sizes), strict=True):
+        norm = part.norm().item()
+        assert abs(row.bias.value - 0.5 * norm) <= 4.5 * row.bias.error
+        assert row.relative_bias == pytest.approx(row.bias.value / norm)
+        assert abs(row.variance.value - (0.2 * norm) ** 2) <= 4.5 * row.variance.error
+        assert abs(row.signal_to_noise.value - 7.5) <= 4.5 * row.signal_to_noise.error
+        assert row.cosine.value == pytest.approx(1)
+        assert row.decoder_evaluations == pytest.approx(9 / 4)  # 3^2 codes for 4 data
+        assert row.milliseconds > 0
+
+
+UNBIASED = [name for name in ELBOS if ELBOS[name]().is_unbiased and name not in OTHER_BOUND]
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_unbiased_estimators_show_no_bias(setting: Any, name: str) -> None:
+    vae, x, exact = setting
+    elbo = ELBOS[name]()
+    for row in gradient_statistics(vae, x, {name: elbo}, exact, num_draws=200):
+        # Of the squared bias, whose error the root's is derived from; Gaussian only in the many.
+        assert (
+            row.bias.value**2
+            <= 4.5 * (row.bias.error * max(row.bias.error, 2 * row.bias.value)) + 1e-18
+        )
+
+
+def test_exact_gradient_has_no_noise(setting: Any) -> None:
+    vae, x, exact = setting
+    for row in gradient_statistics(vae, x, {"exact": EnumeratedELBO()}, exact, num_draws=20):
+        assert row.variance.value == pytest.approx(0, abs=1e-20)
+        assert row.signal_to_noise.value == math.inf
+        assert row.cosine.value == pytest.approx(1)
+
+
+def test_counts_and_order(setting: Any) -> None:
+    vae, x, exact = setting
+    elbos = {"reinforce": ReinforceELBO(), "rloo": RlooELBO(5)}
+    state = torch.get_rng_state()
+    rows = list(gradient_statistics(vae, x, elbos, exact, num_draws=60))
+    assert torch.equal(state, torch.get_rng_state())
+    reinforce, rloo = rows[0], rows[2]
+    assert (reinforce.decoder_evaluations, rloo.decoder_evaluations) == (1, 5)
+    assert rloo.variance.value < reinforce.variance.value
+    assert rloo.cosine.value > reinforce.cosine.value
+    assert all(weight.grad is None for weight in vae.parameters())
+
+
+def test_too_few_draws(setting: Any) -> None:
+    vae, x, exact = setting
+    with pytest.raises(ValueError, match="at least 20 draws; got 5"):
+        next(gradient_statistics(vae, x, {}, exact, num_draws=5))
