@@ -134,7 +134,7 @@ def test_gradient_in_the_logits_by_hand() -> None:
     top = (log_e * code).sum(-1, keepdim=True)
 
     def both(theta: Tensor) -> tuple[Tensor, Tensor]:
-        total = theta.logsumexp(-1, keepdim=True)  # theta not normalised, as in the docstring
+        total = theta.logsumexp(-1, keepdim=True)  # theta need not be normalised
         others = -(log_e - theta).logaddexp(top - total)
         return c(theta + noise), c(torch.where(code > 0, total - log_e, others))
 
