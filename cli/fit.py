@@ -132,6 +132,7 @@ def _train(folder: Path, config: Config, images: Images, device: Any) -> None:
     }
     with RandomStream(config.seed):
         vae = build_vae(config, event_shape).to(device)
+        elbo = build_elbo(config, event_shape)
     write_config(folder, config, event_shape, facts, __version__)
     write_weights(folder, vae)
     print(
@@ -145,7 +146,7 @@ def _train(folder: Path, config: Config, images: Images, device: Any) -> None:
     with _Progress(config.epochs, value) as progress:
         for record in train(
             vae,
-            build_elbo(config, event_shape),
+            elbo,
             training,
             held_out,
             epochs=config.epochs,

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import socket
+import textwrap
 import zlib
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -30,8 +31,8 @@ _IDX_FILES = {
 }
 _SAMPLE = "bundled sample (5,000 training and 1,000 test images)"
 _HOW_TO_GET = (
-    f"Put the four IDX files ({', '.join(_IDX_FILES.values())}; plain or .gz) in a folder "
-    "and pass --data-dir, or set PDVAE_DATA_DIR, for the full set."
+    "For the full set put its four IDX files (train-images-idx3-ubyte, ..., plain or .gz) in a "
+    "folder and pass --data-dir, or set PDVAE_DATA_DIR."
 )
 
 
@@ -285,7 +286,7 @@ def _download_mnist(cache: Path) -> str | None:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             MNIST(str(cache), download=True)
     except (ImportError, OSError, RuntimeError, HTTPException) as error:
-        return f"the download failed ({' '.join(str(error).split())})"
+        return f"the download failed ({textwrap.shorten(str(error), 100, placeholder=' ...')})"
     finally:
         socket.setdefaulttimeout(timeout)
     return None

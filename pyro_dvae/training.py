@@ -111,9 +111,6 @@ def fit(
             "patience=None."
         )
     device = next(vae.parameters()).device
-    shuffling = torch.Generator().manual_seed(seed)
-    noise = torch.Generator(device).manual_seed(seed + 1)
-    draws = RandomStream(seed + 2, device)
     _check_data(vae, elbo, data, validation, device)
     weights = list(vae.parameters())
     if isinstance(elbo, nn.Module):
@@ -124,37 +121,47 @@ def fit(
         optimizer, lambda step: min(1.0, (steps - step) / max(1.0, cooldown * steps))
     )
     average = WeightAverage(vae, averaging)
-    best, best_weights, epochs_since_best, seconds = -math.inf, None, 0, 0.0
+    shuffling = torch.Generator().manual_seed(seed)
+    noise = torch.Generator(device).manual_seed(seed + 1)
+    draws = RandomStream(seed + 2, device)
 
-    for epoch in range(1, epochs + 1):
-        vae.train()
-        batches = torch.randperm(len(data), generator=shuffling).to(device).split(batch_size)
+    def train_epoch(epoch: int, seconds_left: float) -> float:
+        """One pass over the data; the mean training ELBO."""
+        start, num_seen = time.perf_counter(), 0
         total: Tensor = torch.zeros((), device=device)
-        num_seen, start = 0, time.perf_counter()
-        # Pyro's checks read from the device at every step; the trial run has made them.
-        with draws, pyro.validation_enabled(False), pyro.get_param_store().scope():
-            for step, index in enumerate(batches, 1):
-                try:
-                    loss = elbo.differentiable_loss(vae.model, vae.guide, data.batch(index, noise))
-                except (RuntimeError, ValueError) as error:
-                    if all(parameter.isfinite().all() for parameter in vae.parameters()):
-                        raise
-                    raise FloatingPointError(_not_finite(epoch)) from error
-                optimizer.zero_grad()
-                (loss / len(index)).backward()
-                optimizer.step()
-                schedule.step()
-                average.update()
-                total = total + loss.detach()
-                num_seen += len(index)
-                if on_step is not None:
-                    on_step(step, len(batches))
-                if seconds + time.perf_counter() - start > max_seconds:
-                    break
+        batches = torch.randperm(len(data), generator=shuffling).to(device).split(batch_size)
+        for step, index in enumerate(batches, 1):
+            try:
+                loss = elbo.differentiable_loss(vae.model, vae.guide, data.batch(index, noise))
+            except (RuntimeError, ValueError) as error:
+                if all(weight.isfinite().all() for weight in vae.parameters()):
+                    raise
+                raise FloatingPointError(_not_finite(epoch)) from error
+            optimizer.zero_grad()
+            (loss / len(index)).backward()
+            optimizer.step()
+            schedule.step()
+            average.update()
+            total = total + loss.detach()
+            num_seen += len(index)
+            if on_step is not None:
+                on_step(step, len(batches))
+            if time.perf_counter() - start > seconds_left:
+                break
+        # The one read from the device in an epoch.
         train_elbo = -total.item() / num_seen
-        seconds += time.perf_counter() - start
         if not math.isfinite(train_elbo):
             raise FloatingPointError(_not_finite(epoch))
+        return train_elbo
+
+    best, best_weights, epochs_since_best, seconds = -math.inf, None, 0, 0.0
+    for epoch in range(1, epochs + 1):
+        vae.train()
+        start = time.perf_counter()
+        # Pyro's checks read from the device at every step; the trial run has made them.
+        with draws, pyro.validation_enabled(False), pyro.get_param_store().scope():
+            train_elbo = train_epoch(epoch, max_seconds - seconds)
+        seconds += time.perf_counter() - start
         vae.eval()
         with average.in_place():
             scores = None if validation is None else evaluate(vae, validation)

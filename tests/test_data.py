@@ -202,7 +202,7 @@ class TestMissingMnist:
     def test_data_dir_that_does_not_exist(
         self, tmp_path: Path, downloads: list[str], name: str | None
     ) -> None:
-        with pytest.raises(DataError, match=r"in .*nowhere; got no such folder\. Put the four"):
+        with pytest.raises(DataError, match=r"in .*nowhere; got no such folder\. For the full set"):
             load_images(name, tmp_path / "nowhere")
         assert downloads == []
 
@@ -232,7 +232,7 @@ class TestMissingMnist:
             "5,000 training and 1,000 test images",
             "--data-dir",
             "PDVAE_DATA_DIR",
-            "t10k-labels-idx1-ubyte",
+            "train-images-idx3-ubyte",
         ]:
             assert fact in notice
         assert downloads == [str(tmp_path / "xdg/pyro_dvae")]
