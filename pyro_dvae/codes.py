@@ -49,7 +49,30 @@ def enumerate_codes(
 def one_hot(index: Tensor, num_categories: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """One-hot rows of category indices: (...,) integers to (..., K)."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    return torch.nn.functional.one_hot(index, num_categories).to(dtype)
+    code = torch.zeros(*index.shape, num_categories, dtype=dtype, device=index.device)
+    return code.scatter_(-1, index.unsqueeze(-1), 1)
+
+
+def log_exponentials(like: Tensor, *num: int) -> Tensor:
+    """Draw log E, E ~ Exp(1) independent, (*num, *like.shape), even if `like` is expanded."""
+    shape = (*num, *like.shape)
+    return torch.empty(shape, dtype=like.dtype, device=like.device).exponential_().log()
+
+
+@torch.no_grad()
+def draw_codes(logits: Tensor) -> Tensor:
+    """Draw one_hot(argmax_k(log pi_k - log E_k)), E ~ Exp(1): the Gumbel-max draw of a code.
+
+    Exactly one-hot, and without `torch.multinomial`, which reads from a GPU at every call.
+
+    Args:
+        logits: (..., D, K), normalised or not.
+
+    Returns:
+        (..., D, K) one-hot.
+    """
+    index = (logits - log_exponentials(logits)).argmax(-1)
+    return one_hot(index, logits.shape[-1], dtype=logits.dtype)
 
 
 def entropy(logits: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from oracle import exact_elbo, gradient
+from torch.utils._python_dispatch import TorchDispatchMode
 from zoo import ELBOS, PROGRAMS, refuses, tiny_data, tiny_vae
 
 from pyro_dvae import DiscreteELBO, EnumeratedELBO, ReinforceELBO, RlooELBO
@@ -170,3 +171,29 @@ class _Mixed(torch.nn.Module):
 def test_arguments_out_of_range(build: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+class _Operations(TorchDispatchMode):
+    """Note the name of every operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(func.name().split("::")[-1].split(".")[0])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ELBOS)
+def test_a_step_reads_nothing_from_the_device(name: str) -> None:
+    """Each of these makes the host wait for a GPU."""
+    vae, x = tiny_vae(), tiny_data(3)
+    elbo = ELBOS[name](max_plate_nesting=1)
+    elbo.differentiable_loss(vae.model, vae.guide, x)
+    with _Operations() as operations, pyro.validation_enabled(False):
+        elbo.differentiable_loss(vae.model, vae.guide, x).backward()
+    waits = {"_local_scalar_dense", "item", "is_nonzero", "nonzero", "multinomial", "equal",
+             "masked_select", "_unique2"}  # fmt: skip
+    assert operations.seen & waits == set()
+    assert "exponential_" in operations.seen or name == "enumerated"

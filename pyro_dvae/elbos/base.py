@@ -12,7 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, latent_kl_divergence
-from pyro_dvae.elbos.pair import Pair, Program, trial_run, with_particles
+from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
 
 
 class Terms(NamedTuple):
@@ -144,7 +144,7 @@ class DiscreteELBO(ELBO, nn.Module):
 
     def wrap(self, guide: Program) -> Program:
         """The guide that draws; a pathwise estimator swaps its sampler here."""
-        return guide
+        return CodeDraws()(guide)
 
     def split(self, pair: Pair) -> Terms:
         """Split the log-probabilities of a pair of traces into terms."""

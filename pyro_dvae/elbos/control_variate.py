@@ -12,7 +12,7 @@ import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits
+from pyro_dvae.codes import code_logits, log_exponentials
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.pair import Pair
 from pyro_dvae.elbos.score_function import show_parameters_to_svi
@@ -125,8 +125,9 @@ class RelaxELBO(DiscreteELBO):
         """c, (2, S, *batch), at perturbed logits z (2, S, *batch, D, K) of one site."""
         temperature = self.log_temperature.exp()
         perturbations = {key: pair.codes[key].value(value) for key, value in noise.items()}
-        with _Relaxed(perturbations, temperature):
-            relaxed = pair.at({name: (z / temperature).softmax(-1)}, redraw=noise)
+        draws = _RelaxedDraws(perturbations, temperature)
+        with _LinearCodes():
+            relaxed = pair.at({name: (z / temperature).softmax(-1)}, redraw=noise, sampler=draws)
         smooth = copy.copy(self)
         smooth.free_bits = 0.0  # whether a latent has its free bits jumps with the codes
         control = self.eta * smooth.split(relaxed).learning_signal
@@ -157,17 +158,28 @@ def gumbels_given(code: Tensor, log_p: Tensor) -> Tensor:
         (..., K); E are independent standard exponentials. Over codes drawn from p, what is
         added to log p is independent standard Gumbel noise (Maddison, Tarlow & Minka 2014).
     """
-    log_e = torch.empty_like(log_p).exponential_().log()
+    log_e = log_exponentials(log_p)
     top = (code * log_e).sum(-1, keepdim=True)
     return -torch.where(code > 0, log_e, torch.logaddexp(log_e - log_p, top))
 
 
-class _Relaxed(Messenger):
-    """Make every one-hot site take relaxed codes: log p(z) = sum_k z_k log p_k, smooth in z.
+class _LinearCodes(Messenger):
+    """Make every one-hot site take relaxed codes: log p(z) = sum_k z_k log p_k, smooth in z."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        fn = msg["fn"]
+        if not msg["is_observed"] and _is_one_hot(fn):
+            # torch's own log-probability is that of the argmax: it jumps, without a gradient in z.
+            logits = cast(Tensor, code_logits(fn)).reshape(fn.batch_shape + fn.event_shape)
+            msg["fn"] = _LinearCode(logits=logits).to_event(len(fn.event_shape) - 1)
+
+
+class _RelaxedDraws(Messenger):
+    """Let a guide go on with relaxed codes at the sites that it draws anew.
 
     Args:
-        noise: site -> Gumbel noise with which the guide draws its relaxed code.
-        temperature: of those codes.
+        noise: site -> Gumbel noise of its code.
+        temperature: of the codes.
     """
 
     def __init__(self, noise: Mapping[str, Tensor], temperature: Tensor) -> None:
@@ -176,13 +188,9 @@ class _Relaxed(Messenger):
         self.temperature = temperature
 
     def _pyro_sample(self, msg: Any) -> None:
-        fn = msg["fn"]
-        if msg["is_observed"] or not _is_one_hot(fn):
-            return
-        # torch's own log-probability is that of the argmax: it jumps, and has no gradient in z.
-        logits = cast(Tensor, code_logits(fn)).reshape(fn.batch_shape + fn.event_shape)
-        msg["fn"] = _LinearCode(logits=logits).to_event(len(fn.event_shape) - 1)
-        if msg["name"] in self.noise and msg["value"] is None:
+        if msg["name"] in self.noise:
+            fn = msg["fn"]
+            logits = cast(Tensor, code_logits(fn)).reshape(fn.batch_shape + fn.event_shape)
             perturbed = _finite(logits) + self.noise[msg["name"]]
             msg["value"] = (perturbed / self.temperature).softmax(-1)
 

@@ -17,7 +17,7 @@ from pyro.poutine.util import prune_subsample_sites
 from pyro.util import check_model_guide_match, check_site_shape
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, code_value, one_hot
+from pyro_dvae.codes import code_logits, code_value, draw_codes, one_hot
 from pyro_dvae.elbos.plates import PARTICLES, DataPlates, sample_sites
 
 Program = Callable[..., Any]
@@ -183,6 +183,16 @@ class Given(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.values and not msg["is_observed"]:
             msg["value"] = self.values[msg["name"]]
+
+
+class CodeDraws(Messenger):
+    """Draw the code sites that nothing else has given a value, each as its distribution says."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        logits = code_logits(msg["fn"])
+        if msg["value"] is None and not msg["is_observed"] and logits is not None:
+            value = code_value(msg["fn"], draw_codes(logits))
+            msg["value"] = value.reshape(msg["fn"].shape())
 
 
 def scored_codes(pair: Pair) -> dict[str, CodeSite]:

@@ -13,7 +13,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pyro_dvae.codes import code_logits, code_value, one_hot
+from pyro_dvae.codes import code_logits, code_value, log_exponentials, one_hot
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.pair import Pair, Program
 
@@ -231,12 +231,6 @@ def jacobian_product(p: Tensor, gradient: Tensor) -> Tensor:
 def softmax_pull(logits: Tensor, gradient: Tensor, temperature: float) -> Tensor:
     """1/tau J(softmax(logits/tau)) g, the gradient taken back through a tempered softmax."""
     return jacobian_product((logits / temperature).softmax(-1), gradient) / temperature
-
-
-def log_exponentials(like: Tensor, *num: int) -> Tensor:
-    """Draw log E, E ~ Exp(1) independent, (*num, *like.shape), even if `like` is expanded."""
-    shape = (*num, *like.shape)
-    return torch.empty(shape, dtype=like.dtype, device=like.device).exponential_().log()
 
 
 def conditional_gumbels(logits: Tensor, code: Tensor, num: int) -> Tensor:
