@@ -38,9 +38,6 @@ def fit(
     ] = "running_mean",
     batch_size: Annotated[int, typer.Option(help="Images a step.")] = 100,
     lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
-    cooldown: Annotated[
-        float, typer.Option(help="Last part of the epochs over which the rate falls to 0; 0: none.")
-    ] = 0.3,
     averaging: Annotated[
         float, typer.Option(help="Decay of the average of the weights that is kept; 0: none.")
     ] = 0.999,
@@ -88,7 +85,6 @@ def fit(
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=lr,
-            cooldown=cooldown,
             averaging=averaging,
             validation=validation,
             patience=patience or None,
@@ -152,7 +148,6 @@ def _train(folder: Path, config: Config, images: Images, device: Any) -> None:
             epochs=config.epochs,
             batch_size=config.batch_size,
             learning_rate=config.learning_rate,
-            cooldown=config.cooldown,
             averaging=config.averaging,
             patience=config.patience,
             seed=config.seed,

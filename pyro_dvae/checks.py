@@ -25,7 +25,6 @@ def training_settings(
     epochs: int,
     batch_size: int,
     learning_rate: float,
-    cooldown: float,
     averaging: float,
     patience: int | None,
 ) -> None:
@@ -36,8 +35,6 @@ def training_settings(
         raise ValueError(
             f"Expected a positive, finite learning rate; got {learning_rate}. Use 1e-3, say."
         )
-    if not 0 <= cooldown <= 1:
-        raise ValueError(f"Expected a cooldown in [0, 1]; got {cooldown}. Use 0.3, say, or 0.")
     if not 0 <= averaging < 1:
         raise ValueError(f"Expected averaging in [0, 1); got {averaging}. Use 0.999, say, or 0.")
     if patience is not None:

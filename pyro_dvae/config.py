@@ -123,8 +123,6 @@ class Config:
     epochs: int = 50
     batch_size: int = 100
     learning_rate: float = 1e-3
-    cooldown: float = 0.3
-    """Last part of the epochs over which the learning rate falls linearly to 0."""
     averaging: float = 0.999
     """Decay of the average of the weights that is validated and kept."""
     validation: float = 0.05
@@ -142,7 +140,6 @@ class Config:
             self.epochs,
             self.batch_size,
             self.learning_rate,
-            self.cooldown,
             self.averaging,
             self.patience,
         )

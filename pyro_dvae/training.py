@@ -66,7 +66,6 @@ def fit(
     epochs: int = 50,
     batch_size: int = 100,
     learning_rate: float = 1e-3,
-    cooldown: float = 0.0,
     averaging: float = 0.0,
     patience: int | None = None,
     max_seconds: float = math.inf,
@@ -89,8 +88,6 @@ def fit(
         epochs: the most epochs to train, at least 0.
         batch_size: B; the last batch of an epoch may be shorter.
         learning_rate: Adam's.
-        cooldown: last part of the epochs over which the learning rate falls linearly to 0, in
-            [0, 1]; 0 keeps it constant.
         averaging: decay of the `WeightAverage` that is validated and kept; 0 keeps the weights.
         patience: stop after so many epochs without a better validation ELBO (Algorithm 1's "until
             the validation ELBO has converged"); None never stops early.
@@ -103,7 +100,7 @@ def fit(
         FloatingPointError: the loss became NaN or infinite; names the epoch.
     """
     data = _TensorData(data) if isinstance(data, Tensor) else data
-    training_settings(epochs, batch_size, learning_rate, cooldown, averaging, patience)
+    training_settings(epochs, batch_size, learning_rate, averaging, patience)
     at_least("training data", len(data), 1)
     if patience is not None and validation is None:
         raise ValueError(
@@ -116,10 +113,6 @@ def fit(
     if isinstance(elbo, nn.Module):
         weights += elbo.to(device).parameters()
     optimizer = torch.optim.Adam(weights, learning_rate, fused=device.type != "mps")
-    steps = epochs * -(-len(data) // batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1.0, (steps - step) / max(1.0, cooldown * steps))
-    )
     average = WeightAverage(vae, averaging)
     shuffling = torch.Generator().manual_seed(seed)
     noise = torch.Generator(device).manual_seed(seed + 1)
@@ -140,7 +133,6 @@ def fit(
             optimizer.zero_grad()
             (loss / len(index)).backward()
             optimizer.step()
-            schedule.step()
             average.update()
             total = total + loss.detach()
             num_seen += len(index)

@@ -38,7 +38,6 @@ def test_baselines(text: str, value: float | None) -> None:
         ({"learning_rate": float("nan")}, "finite learning rate; got nan"),
         ({"patience": 0}, "patience of at least 1"),
         ({"seed": -1}, "seed of at least 0"),
-        ({"cooldown": -0.1}, r"cooldown in \[0, 1\]"),
         ({"averaging": -0.1}, r"averaging in \[0, 1\)"),
         ({"validation": 1.0}, "validation fraction between 0 and 1"),
         ({"baseline": "mean"}, "none, running_mean or a finite number"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import pyro
@@ -165,25 +164,6 @@ def test_averaging_is_the_mean_of_the_weights_and_does_not_change_training() -> 
     torch.testing.assert_close(weights(vae), mean)
 
 
-def test_cooldown_lowers_the_last_steps_alone() -> None:
-    """Two epochs of five steps under SGD-like Adam: the last half of them ever smaller."""
-    sizes: dict[float, list[float]] = {}
-    for cooldown in (0.0, 0.5):
-        path: list[torch.Tensor] = []
-        pyro.set_rng_seed(0)
-        vae, x = tiny_vae(), tiny_data(5)
-        options = {"epochs": 10, "batch_size": 5, "learning_rate": 0.01, "cooldown": cooldown}
-        for _ in fit(vae, EnumeratedELBO(), x, **options):
-            path.append(weights(vae))
-        steps = pairwise(path)
-        sizes[cooldown] = [(after - before).norm().item() for before, after in steps]
-    assert sizes[0.0][:4] == sizes[0.5][:4]
-    for constant, cooled, factor in zip(
-        sizes[0.0][4:], sizes[0.5][4:], (1.0, 0.8, 0.6, 0.4, 0.2), strict=True
-    ):
-        assert cooled == pytest.approx(factor * constant, rel=0.1)
-
-
 def test_patience_stops_and_the_best_weights_stay() -> None:
     pyro.set_rng_seed(0)
     vae = tiny_vae()
@@ -260,7 +240,6 @@ def test_infinite_loss_names_the_epoch() -> None:
         ({"batch_size": 0}, "batch size of at least 1"),
         ({"learning_rate": math.nan}, "finite learning rate; got nan"),
         ({"learning_rate": 0.0}, "positive, finite learning rate"),
-        ({"cooldown": 1.1}, r"cooldown in \[0, 1\]"),
         ({"averaging": 1.0}, r"averaging in \[0, 1\)"),
         ({"patience": 0, "validation": tiny_data(1)}, "patience of at least 1"),
         ({"patience": 1}, "validation data for early stopping"),
