@@ -25,8 +25,8 @@ def fit(
     latents: Annotated[int, typer.Option(help="D, the categorical variables of a code.")] = 4,
     categories: Annotated[int, typer.Option(help="K, the categories of each variable.")] = 8,
     estimator: Annotated[
-        str, typer.Option(help="disarm, rloo, trace (Pyro's), ...; the README lists them all.")
-    ] = "disarm",
+        str, typer.Option(help="trace (Pyro's Trace_ELBO), rloo, ...; the README lists them all.")
+    ] = "rloo",
     particles: Annotated[
         int | None, typer.Option(help="Draws of z a datum and step; 4 for rloo and vimco, else 1.")
     ] = None,

@@ -27,7 +27,7 @@ def sample(
 ) -> None:
     """Draw codes from the prior and decode them into a grid of images.
 
-    Example: pdvae sample runs/mnist-d4k8-disarm-1 -n 64 -o grid.png
+    Example: pdvae sample runs/mnist-d4k8-rloo-1 -n 64 -o grid.png
     """
     if num < 1:
         fail(f"Expected at least 1 image; got {num}. Raise -n.")

@@ -114,8 +114,8 @@ class Config:
     binarize: str = "dynamic"
     num_latents: int = 4
     num_categories: int = 8
-    estimator: str = "disarm"
-    num_particles: int = 1
+    estimator: str = "rloo"
+    num_particles: int = 4
     baseline: str = "running_mean"
     """Of `reinforce`: "none", "running_mean", or a number of nats."""
     temperature: float | None = None
@@ -152,7 +152,7 @@ class Config:
         if self.estimator in ("exact", "marginal") and total > MAX_CODES:
             raise ValueError(
                 f"Expected at most {MAX_CODES} codes for the {self.estimator} estimator; got K^D = "
-                f"{describe_codes(self.num_latents, self.num_categories)}. Use disarm, or fewer "
+                f"{describe_codes(self.num_latents, self.num_categories)}. Use rloo, or fewer "
                 "latents or categories."
             )
         _baseline(self.baseline)
