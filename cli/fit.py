@@ -196,11 +196,13 @@ class _Progress:
         self.task = self.bar.add_task("", total=epochs)
 
     def __enter__(self) -> _Progress:
-        self.bar.start()
+        if not self.bar.disable:  # a disabled bar of an older rich still prints a newline
+            self.bar.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.bar.stop()
+        if not self.bar.disable:
+            self.bar.stop()
 
     def step(self, step: int, steps: int) -> None:
         self.bar.update(self.task, completed=round(self.done + step / steps, 2))

@@ -140,11 +140,13 @@ class _Bar:
         self.task = self.bar.add_task("estimators", total=2 * len(names))
 
     def __enter__(self) -> _Bar:
-        self.bar.start()
+        if not self.bar.disable:  # a disabled bar of an older rich still prints a newline
+            self.bar.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.bar.stop()
+        if not self.bar.disable:
+            self.bar.stop()
 
     def __call__(self, row: GradientStatistics) -> None:
         self.bar.update(self.task, advance=1, description=row.estimator)
