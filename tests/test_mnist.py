@@ -1,4 +1,4 @@
-"""Tests of data loading, binarization, and splits; none touches the network or the real cache."""
+"""Tests of MNIST and its sample; none touches the network or the real cache."""
 
 import gzip
 import math
@@ -15,14 +15,7 @@ import pytest
 import torch
 import torchvision
 
-from pyro_dvae.data import (
-    BINARIZATIONS,
-    BinaryImages,
-    DataError,
-    load_images,
-    read_idx,
-    split,
-)
+from pyro_dvae.data import DataError, Images, fingerprint, load_images, read_idx
 
 NAMES = {
     "train_images": "train-images-idx3-ubyte",
@@ -365,136 +358,34 @@ class TestSample:
                 assert known[image.tobytes()] == label
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+class TestFingerprint:
+    def images(self, **changed: Any) -> Images:
+        return load_images("mnist-sample")._replace(**changed)
 
+    def test_is_the_contents_alone(self, tmp_path: Path) -> None:
+        write_mnist(tmp_path / "here")
+        write_mnist(tmp_path / "there/mnist", gz=True)
+        here, there = (load_images(data_dir=tmp_path / name) for name in ("here", "there"))
+        assert fingerprint(here) == fingerprint(there)
+        assert fingerprint(here) != fingerprint(self.images())
 
-class TestBinaryImages:
-    pixels = torch.arange(256, dtype=torch.uint8).repeat(3, 1).view(3, 16, 16)
+    def test_is_the_same_everywhere(self) -> None:
+        images = self.images()
+        assert fingerprint(images) == "1595a8ab8b18dee2"
+        mirrored = images.train.transpose(1, 2).contiguous().transpose(1, 2)
+        assert not mirrored.is_contiguous()
+        assert fingerprint(self.images(train=mirrored, name="x", source="x")) == "1595a8ab8b18dee2"
 
-    @pytest.mark.parametrize("policy", BINARIZATIONS)
-    def test_shapes_and_values(self, policy: str) -> None:
-        images = BinaryImages(self.pixels, policy)
-        assert len(images) == 3
-        assert images.event_shape == (16, 16)
-        assert images.device == torch.device("cpu")
-        for batch, size in [
-            (images.batch(torch.tensor([2, 0]), generator()), 2),
-            (images.fixed(0), 3),
-        ]:
-            assert batch.dtype == torch.float32
-            assert batch.shape == (size, 16, 16)
-            assert set(batch.unique().tolist()) == {0.0, 1.0}
-            assert (batch[self.pixels[:size] == 0] == 0).all()
-            assert (batch[self.pixels[:size] == 255] == 1).all()
+    @pytest.mark.parametrize("part", ["train", "test", "train_labels", "test_labels"])
+    def test_tells_every_change(self, part: str) -> None:
+        whole = fingerprint(self.images())
+        values = getattr(self.images(), part)
+        changed = values.clone()
+        changed.view(-1)[-1] += 1
+        for other in (changed, values[:-1], values[None], values.to(torch.int32), values.flip(0)):
+            assert fingerprint(self.images(**{part: other})) != whole
 
-    @pytest.mark.parametrize("policy", ["dynamic", "static"])
-    def test_frequencies(self, policy: str) -> None:
-        num = 4000
-        pixels = torch.arange(256, dtype=torch.uint8).repeat(num, 1)
-        images = BinaryImages(pixels, policy, seed=1)
-        frequency = images.batch(torch.arange(num), generator(2)).to(torch.float64).mean(0)
-        probability = torch.arange(256, dtype=torch.float64) / 255
-        error = (probability * (1 - probability) / num).sqrt()
-        assert ((frequency - probability).abs() <= 4.5 * error).all()
-
-    def test_dynamic_redraws_from_the_generator(self) -> None:
-        images = BinaryImages(self.pixels)
-        index = torch.arange(3)
-        source = generator(5)
-        first, second = images.batch(index, source), images.batch(index, source)
-        assert not torch.equal(first, second)
-        assert not torch.equal(first[0], first[1])
-        assert torch.equal(first, images.batch(index, generator(5)))
-
-    @pytest.mark.parametrize("policy", ["static", "threshold"])
-    def test_other_policies_leave_the_generator(self, policy: str) -> None:
-        source = generator()
-        before = source.get_state()
-        BinaryImages(self.pixels, policy).batch(torch.arange(3), source)
-        assert torch.equal(source.get_state(), before)
-
-    def test_static_is_drawn_once(self) -> None:
-        images = BinaryImages(self.pixels, "static", seed=3)
-        whole = images.fixed(0)
-        assert torch.equal(whole, images.fixed(1))
-        assert torch.equal(whole, images.batch(torch.arange(3), generator(9)))
-        assert torch.equal(whole, BinaryImages(self.pixels, "static", seed=3).fixed(0))
-        assert not torch.equal(whole, BinaryImages(self.pixels, "static", seed=4).fixed(0))
-        assert not torch.equal(whole[0], whole[1])
-
-    def test_static_subset_keeps_the_draw(self) -> None:
-        images = BinaryImages(self.pixels, "static")
-        index = torch.tensor([2, 1])
-        subset = images.subset(index)
-        assert torch.equal(subset.fixed(0), images.fixed(0)[index])
-        assert len(images) == 3
-
-    def test_threshold(self) -> None:
-        images = BinaryImages(self.pixels, "threshold")
-        assert torch.equal(images.fixed(0), (self.pixels >= 128).to(torch.float32))
-
-    def test_fixed_is_reproducible(self) -> None:
-        images = BinaryImages(self.pixels)
-        assert torch.equal(images.fixed(7), images.fixed(7))
-        assert not torch.equal(images.fixed(7), images.fixed(8))
-
-    @pytest.mark.parametrize("policy", BINARIZATIONS)
-    def test_to_keeps_the_images(self, policy: str) -> None:
-        images = BinaryImages(self.pixels, policy)
-        assert torch.equal(images.to("cpu").fixed(0), images.fixed(0))
-        assert images.to("meta").device.type == "meta"
-
-    @pytest.mark.parametrize("policy", BINARIZATIONS)
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-    def test_draws_do_not_depend_on_the_device(self, policy: str) -> None:
-        here, there = (BinaryImages(self.pixels.to(d), policy) for d in ("cpu", "cuda"))
-        assert there.fixed(0).device.type == "cuda"
-        assert torch.equal(there.fixed(0).cpu(), here.fixed(0))
-        assert torch.equal(here.to("cuda").fixed(0).cpu(), here.fixed(0))
-        source = torch.Generator("cuda").manual_seed(0)
-        index = torch.arange(3, device="cuda")
-        assert there.batch(index, source).device.type == "cuda"
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
-    def test_wrong_dtype(self, dtype: torch.dtype) -> None:
-        with pytest.raises(ValueError, match=f"Expected uint8 pixels; got {dtype}"):
-            BinaryImages(self.pixels.to(dtype))
-
-    def test_unknown_policy(self) -> None:
-        with pytest.raises(ValueError, match=r"'dynamic', 'static', 'threshold'.*got 'fuzzy'"):
-            BinaryImages(self.pixels, "fuzzy")
-
-
-class TestSplit:
-    @pytest.mark.parametrize(
-        ("num_data", "fraction", "num_validation"),
-        [(10, 0.2, 2), (100, 0.25, 25), (2, 0.5, 1), (60000, 1 / 6, 10000)],
-    )
-    def test_laws(self, num_data: int, fraction: float, num_validation: int) -> None:
-        train, validation = split(num_data, fraction, seed=0)
-        assert train.dtype == validation.dtype == torch.int64
-        assert len(validation) == num_validation
-        assert torch.equal(train, train.sort().values)
-        assert torch.equal(validation, validation.sort().values)
-        assert torch.equal(torch.cat([train, validation]).sort().values, torch.arange(num_data))
-
-    def test_seed(self) -> None:
-        def validation(seed: int) -> Any:
-            return split(1000, 0.1, seed)[1].tolist()
-
-        assert validation(1) == validation(1)
-        assert validation(1) != validation(2)
-        assert validation(1) != list(range(100))
-
-    @pytest.mark.parametrize(
-        ("num_data", "fraction"),
-        [
-            *((10, fraction) for fraction in (0.0, 1.0, -0.5, 1.5, math.nan, 0.01, 0.99)),
-            (1, 0.5),
-            (0, 0.5),
-        ],
-    )
-    def test_empty_parts(self, num_data: int, fraction: float) -> None:
-        with pytest.raises(ValueError, match=f"in both parts; got {fraction} of {num_data} data"):
-            split(num_data, fraction, seed=0)
+    def test_tells_which_part_is_which(self) -> None:
+        images = self.images()
+        swapped = images._replace(train=images.test, test=images.train)
+        assert fingerprint(swapped) != fingerprint(images)

@@ -1,0 +1,176 @@
+"""A user's own data: arrays from NumPy files, and what a run of binary data can take of them."""
+
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_dvae.checks import one_of
+from pyro_dvae.data.binary import BINARIZATIONS, BinaryImages
+from pyro_dvae.data.mnist import DataError
+
+SUFFIXES = (".npy", ".npz")
+LABEL_KEYS = ("labels", "y")
+
+_DTYPES = (
+    *("bool", "uint8", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+)
+_WIDER = {"uint16": "int32", "uint32": "int64"}  # torch hardly computes with these
+
+
+class Array(NamedTuple):
+    """N data of a file, and their labels where the file has some."""
+
+    values: Tensor
+    """(N, ...) finite numbers, in the file's dtype or the nearest one that torch computes with."""
+    labels: Tensor | None
+    """(N,) int64."""
+
+
+def load_array(path: Path | str, key: str | None = None) -> Array:
+    """Read the data in a ``.npy`` or ``.npz`` file; nothing in the file is executed.
+
+    Args:
+        path: The file. In a ``.npz`` an array named ``labels``, or else ``y``, is the labels.
+        key: Name of the array to read; needed where a ``.npz`` holds several besides labels.
+
+    Returns:
+        Values and labels, row by row as in the file.
+
+    Raises:
+        DataError: If the file cannot be read, if the key does not tell which array to read, or
+            if that array is not one of finite numbers with labels, if any, for each row.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(f"Expected a .npy or .npz file; got {path}. Save it with numpy.savez.")
+    try:
+        values, labels = _read(path, key)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file can make NumPy and zipfile raise anything
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = textwrap.shorten(reason, 150, placeholder=" ...")
+        raise DataError(
+            f"Expected a whole .npy or .npz file of numbers; got {path} ({reason}). "
+            "Check the path, or save the file anew."
+        ) from error
+    tensor = _to_tensor(values, f"the data in {path}")
+    return Array(tensor, None if labels is None else _to_labels(labels, len(tensor), path))
+
+
+def binary_inputs(values: Tensor, event_shape: tuple[int, ...], policy: str, seed: int) -> Tensor:
+    """Turn a user's data into the zeros and ones that a run was trained on.
+
+    Grey values (uint8) go through the run's binarization policy; ``"dynamic"`` draws them once,
+    as it does a run's test images, so that the same file gives the same data every time. Data of
+    zeros and ones of any dtype stay as they are: uint8 data without a value above 1 are taken
+    for these, and not for very dark grey.
+
+    Args:
+        values: (N, *event_shape) data, N >= 1.
+        event_shape: Shape of one datum of the run.
+        policy: The run's policy, one of ``BINARIZATIONS``.
+        seed: Seed of the draw; no global random stream is touched.
+
+    Returns:
+        Zeros and ones, float32, shape (N, *event_shape).
+
+    Raises:
+        DataError: If the shape is another one, or if the values are neither of the two kinds.
+        ValueError: If the policy is unknown.
+    """
+    one_of("binarisation", policy, BINARIZATIONS)
+    event, shape = tuple(event_shape), tuple(values.shape)
+    if not shape or shape[0] == 0 or shape[1:] != event:
+        wanted = f"({', '.join(['N', *map(str, event)])}) with N > 0"
+        mend = "Reshape or resize them"
+        if shape == event:
+            mend = "Add a leading axis"
+        elif shape[:1] == (0,):
+            mend = "Pass at least one datum"
+        raise DataError(f"Expected data of shape {wanted}; got {shape}. {mend}.")
+    if values.dtype == torch.uint8 and values.max() > 1:
+        return BinaryImages(values, policy, seed=seed).fixed(seed)
+    ones = values == 1
+    if not (ones | (values == 0)).all():
+        low, high = values.min().item(), values.max().item()
+        raise DataError(
+            f"Expected uint8 values 0 to 255, or only zeros and ones; got {values.dtype} values "
+            f"{low:g} to {high:g}. Rescale to 0 to 255 and round to uint8, or binarise them first."
+        )
+    return ones.to(torch.float32)
+
+
+def _read(path: Path, key: str | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    with path.open("rb") as file:
+        start = file.read(6)
+        if start != b"\x93NUMPY" and start[:2] != b"PK":
+            # NumPy would take it for a pickle, and advise its user to trust it.
+            raise ValueError(f"it starts with {start!r}" if start else "it has 0 bytes")
+        file.seek(0)
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            if key is None:
+                return loaded, None
+            raise DataError(f"Expected no key for the one array in {path}; got {key!r}. Omit it.")
+        with loaded:
+            names = list(loaded.files)
+            name = _pick(names, key, path)
+            labels = next((other for other in LABEL_KEYS if other in names and other != name), None)
+            return loaded[name], None if labels is None else loaded[labels]
+
+
+def _pick(names: list[str], key: str | None, path: Path) -> str:
+    """Return the one array that is meant."""
+    if key is None:
+        data = [name for name in names if name not in LABEL_KEYS] or names
+        if len(data) == 1:
+            return data[0]
+    elif key in names:
+        return key
+    got = "no key" if key is None else f"the key {key!r}"
+    arrays = ", ".join(names) or "none at all"
+    raise DataError(f"Expected one of the arrays in {path}: {arrays}; got {got}. Name one as key.")
+
+
+def _to_tensor(array: NDArray[Any], what: str) -> Tensor:
+    array = np.asarray(array)  # what is no array in a zip archive comes as bytes
+    dtype = _WIDER.get(array.dtype.name, array.dtype.name)
+    if dtype not in _DTYPES:
+        raise DataError(
+            f"Expected numbers as {what}; got dtype {array.dtype}. Convert to uint8 or float32."
+        )
+    if array.size == 0 or array.ndim == 0:
+        raise DataError(
+            f"Expected at least one row as {what}; got shape {array.shape}. Save an array (N, ...)."
+        )
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        first = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
+        raise DataError(
+            f"Expected finite numbers as {what}; got {wrong.sum()} that are NaN or infinite, the "
+            f"first at {first}. Drop or replace them."
+        )
+    return torch.from_numpy(np.ascontiguousarray(array, dtype))
+
+
+def _to_labels(array: NDArray[Any], num_data: int, path: Path) -> Tensor:
+    labels = _to_tensor(array, f"the labels in {path}")
+    if labels.shape != (num_data,):
+        raise DataError(
+            f"Expected labels of shape ({num_data},) in {path}, one for each row; got "
+            f"{tuple(labels.shape)}. Save as many labels as rows."
+        )
+    numbers = labels.to(torch.int64)
+    if (numbers != labels).any():
+        raise DataError(
+            f"Expected whole numbers as the labels in {path}; got {labels.dtype} with fractions. "
+            "Number the classes."
+        )
+    return numbers
