@@ -1,183 +1,199 @@
-"""Numbers of a trained model, in nats per datum: ELBO and its parts, exact log p(x)."""
+"""Numbers of a trained model over a data set, in nats per datum."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from pyro_dvae.codes import MAX_CODES, describe_codes, entropy, enumerate_codes, num_codes
-from pyro_dvae.streams import RandomStream
+from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, log_marginal
+from pyro_dvae.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
+from pyro_dvae.usage import Usage, UsageCounter
 
-MAX_SUMMED_CODES = 2**20
-"""Largest K^D that is summed over, in chunks."""
+__all__ = [
+    "MAX_SUMMED_CODES",
+    "DatumTerms",
+    "Evaluation",
+    "datum_scores",
+    "evaluate",
+    "exact_terms",
+    "log_marginal",
+    "ordering",
+]
 
-_ROWS = 256
-_CHUNK_ELEMENTS = 2**26
-
-
-class DatumTerms(NamedTuple):
-    """The ELBO's parts for each of N data, in nats; ELBO = log_likelihood + log_prior + entropy."""
-
-    log_likelihood: Tensor
-    """(N,) E_q[log p(x|z)], -BCE for a Bernoulli likelihood."""
-    log_prior: Tensor
-    """(N,) E_q[log p(z)], -D log K for the uniform prior."""
-    entropy: Tensor
-    """(N,) Entropy(q(z|x))."""
-    log_marginal: Tensor | None
-    """(N,) log p(x), where all codes were summed."""
-
-    @property
-    def elbo(self) -> Tensor:
-        """(N,) the ELBO (Eq. 82 of [JL25])."""
-        return self.log_likelihood + self.log_prior + self.entropy
+_ROUNDING = 1e-7
+_CHANCE = 4.5
+"""Standard errors that chance explains."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over a data set, in nats per datum."""
+    """Means over a data set, in nats per datum; `dataclasses.asdict` of it goes into JSON."""
 
     elbo: float
+    """log_likelihood - kl, a lower bound on log p(x)."""
     log_likelihood: float
+    """E_q log p(x|z), -BCE for a Bernoulli likelihood."""
     log_prior: float
+    """E_q log p(z), -D log K for the uniform prior."""
     entropy: float
+    """Of q(z|x)."""
+    kl: float
+    """KL(q(z|x) || p(z)) = -log_prior - entropy."""
     log_marginal: float | None
-    """Exact mean log p(x); None where K^D is too large to sum."""
-    standard_error: float
-    """Of the ELBO, from the draws of z alone; 0 where the expectation is exact."""
+    """Exact log p(x); None where it was not summed."""
+    importance_bound: float | None
+    """Of `importance_samples` draws a datum, between the ELBO and log p(x) in expectation."""
+    importance_samples: int | None
+    posterior_gap: float | None
+    """log_marginal - elbo = KL(q(z|x) || p(z|x)), what q loses."""
+    importance_gap: float | None
+    """importance_bound - elbo."""
+    remaining_gap: float | None
+    """log_marginal - importance_bound, what more draws would gain."""
+    bits_per_dimension: float | None
+    """-elbo / (P log 2), P the elements of a datum; None where x is continuous."""
+    standard_errors: dict[str, float]
+    """name -> that of a figure above, over the draws alone; what is not named is exact."""
+    kl_per_latent: tuple[float, ...] | None
+    """KL(q(z_d|x) || p(z_d)); None where the prior's latents are not independent."""
+    information_per_latent: tuple[float, ...]
+    """I(x; z_d) = KL(q(z_d|x) || mean over x of q(z_d|x)) (Hoffman & Johnson 2016)."""
+    perplexity_per_latent: tuple[float, ...]
+    """exp of the entropy of the mean over x of q(z_d|x), from 1 to K."""
+    active_latents: int
+    """Latents with information of at least `usage.ACTIVE_INFORMATION`."""
+    codes_used: int
+    """Different most probable codes of the data."""
+    code_perplexity: float
+    """exp of the entropy of how often each of them is used, from 1 to `codes_used`."""
     num_data: int
 
 
-def evaluate(vae: Any, x: Tensor, *, num_samples: int = 16, seed: int = 0) -> Evaluation:
-    """ELBO, its three parts and log p(x) of a data set (Eqs. 82, 83 and 86 of [JL25]).
+def evaluate(
+    vae: Any,
+    x: Tensor,
+    *,
+    importance_samples: int | None = None,
+    exact: bool | None = None,
+    num_samples: int = 16,
+    batch_size: int = ROWS,
+    seed: int = 0,
+) -> Evaluation:
+    """ELBO, its three parts, bounds and log p(x) of a data set (Eqs. 82, 83 and 86 of [JL25]).
 
     log p(x) - ELBO = KL(q(z|x) || p(z|x)), which is 0 where q is the posterior (Eqs. 31 to 39).
-    E_q is a sum over all K^D codes up to `MAX_CODES`, beyond it a mean over draws.
+    In expectation ELBO <= importance-weighted bound <= log p(x); `ordering` says whether it holds.
 
     Args:
-        vae: a `DiscreteVAE`.
-        x: (N, *event) in the support of the likelihood, N >= 1.
-        num_samples: draws of z a datum where the sum is too large, at least 2.
-        seed: of those draws; the global random stream is not touched.
-    """
-    error = 0.0
-    if num_codes(*_code_shape(vae)) <= MAX_CODES:
-        terms = exact_terms(vae, x)
-    else:
-        terms, error = _sampled_terms(vae, x, num_samples, seed)
-    means = [None if part is None else part.double().mean().item() for part in terms]
-    log_likelihood, log_prior, entropy_, log_marginal_ = means
-    elbo = terms.elbo.double().mean().item()
-    return Evaluation(
-        elbo, log_likelihood or 0.0, log_prior or 0.0, entropy_ or 0.0, log_marginal_, error, len(x)
-    )
-
-
-@torch.no_grad()
-def exact_terms(vae: Any, x: Tensor) -> DatumTerms:
-    """Every part of the ELBO as a sum over all K^D codes, (N,) each, in nats.
-
-    Args:
-        vae: a `DiscreteVAE`.
-        x: (N, *event).
-    """
-    logits = torch.cat([vae.encode(rows) for rows in x.split(_ROWS)]).log_softmax(-1)  # (N, D, K)
-    log_likelihood, log_prior = logits.new_zeros(len(x)), logits.new_zeros(len(x))
-    log_marginal_ = logits.new_full((len(x),), -math.inf)
-    for rows, codes, log_p_z, log_p_x in _code_chunks(vae, x, None):
-        # A sum, not a matrix product: 0 * -inf must not be reached for excluded categories.
-        log_q = _log_q(logits[rows], codes)  # (C, B)
-        q = log_q.exp()
-        log_likelihood[rows] += (q * log_p_x).sum(0)
-        log_prior[rows] += (q * torch.where(q > 0, log_p_z[:, None], 0)).sum(0)
-        log_marginal_[rows] = torch.logaddexp(
-            log_marginal_[rows], (log_p_x + log_p_z[:, None]).logsumexp(0)
-        )
-    return DatumTerms(log_likelihood, log_prior, entropy(logits), log_marginal_)
-
-
-def log_marginal(vae: Any, x: Tensor, *, chunk_size: int = 4096) -> Tensor:
-    """Exact log p(x) = log sum_z p(x|z) p(z), over all K^D codes (Eqs. 16, 17, 28 and 29).
-
-    Args:
-        vae: a `DiscreteVAE` whose K^D codes can be summed.
-        x: (N, *event) observations in the support of the likelihood.
-        chunk_size: codes decoded at once; memory grows with it, the result does not change.
-
-    Returns:
-        (N,) nats per datum, differentiable in decoder and prior.
+        vae: a `DiscreteVAE`, evaluated in eval mode; no global random stream is touched.
+        x: (N, *event) in the support of the likelihood, N >= 1, on the vae's device.
+        importance_samples: k of the importance-weighted bound, at least 2; None leaves it out.
+        exact: whether E_q and log p(x) are sums over all K^D codes; None where K^D <= `MAX_CODES`.
+        num_samples: draws of z a datum where E_q is not a sum, at least 2.
+        batch_size: data encoded at once; memory grows with it, the result does not change.
+        seed: of all draws.
 
     Raises:
-        ValueError: K^D exceeds `MAX_SUMMED_CODES`; the message names K^D.
+        ValueError: an argument out of range, data outside the support, or K^D too large to sum.
     """
-    total = num_codes(*_code_shape(vae))
-    if total > MAX_SUMMED_CODES:
-        raise ValueError(
-            f"Expected at most {MAX_SUMMED_CODES} codes to sum over; got K^D = "
-            f"{describe_codes(*_code_shape(vae))}. "
-            "Use fewer latents or categories, or the ELBO, which bounds log p(x) from below."
-        )
-    parts: dict[int, list[Tensor]] = {}
-    for rows, _, log_p_z, log_p_x in _code_chunks(vae, x, chunk_size):
-        parts.setdefault(rows.start, []).append((log_p_x + log_p_z[:, None]).logsumexp(0))
-    return torch.cat([torch.stack(chunks).logsumexp(0) for chunks in parts.values()])
-
-
-def _code_shape(vae: Any) -> tuple[int, int]:
-    num_latents, num_categories = vae.prior().event_shape
-    return num_latents, num_categories
-
-
-def _code_chunks(
-    vae: Any, x: Tensor, chunk_size: int | None
-) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-    """For chunks of codes and rows: rows, codes (C, D, K), log p(z) (C,), log p(x|z) (C, B)."""
-    prior = vae.prior()
-    num_latents, num_categories = prior.event_shape
-    like = prior.sample()
-    size = chunk_size or max(1, _CHUNK_ELEMENTS // (_ROWS * x[0].numel()))
-    total = num_codes(num_latents, num_categories)
-    for start in range(0, total, size):
-        codes = enumerate_codes(
-            num_latents,
-            num_categories,
-            start=start,
-            stop=min(start + size, total),
-            device=like.device,
-            dtype=like.dtype,
-        )
-        log_p_z = prior.log_prob(codes)  # (C,)
-        p_x = vae.decode(codes[:, None])  # batch (C, 1)
-        for row in range(0, len(x), _ROWS):
-            rows = slice(row, min(row + _ROWS, len(x)))
-            yield rows, codes, log_p_z, p_x.log_prob(x[rows])
-
-
-def _log_q(logits: Tensor, codes: Tensor) -> Tensor:
-    """Log q(z|x) of codes (C, D, K) under normalised logits (B, D, K): (C, B)."""
-    index = codes.argmax(-1)  # (C, D)
-    latent = torch.arange(index.shape[-1], device=index.device)
-    return logits[:, latent, index].sum(-1).T
-
-
-@torch.no_grad()
-def _sampled_terms(vae: Any, x: Tensor, num_samples: int, seed: int) -> tuple[DatumTerms, float]:
-    prior, log_likelihood, log_prior, spread, logits = vae.prior(), [], [], [], []
-    with RandomStream(seed, x.device):
-        for rows in x.split(_ROWS):
-            logits.append(vae.encode(rows).log_softmax(-1))
-            q = torch.distributions.OneHotCategorical(logits=logits[-1], validate_args=False)
-            z = q.sample((num_samples,))  # (S, B, D, K)
-            log_p_x, log_p_z = vae.decode(z).log_prob(rows), prior.log_prob(z)  # (S, B)
-            log_likelihood.append(log_p_x.mean(0))
-            log_prior.append(log_p_z.mean(0))
-            spread.append((log_p_x + log_p_z).var(0) / num_samples)
-    terms = DatumTerms(
-        torch.cat(log_likelihood), torch.cat(log_prior), entropy(torch.cat(logits)), None
+    counter = UsageCounter(vae.prior())
+    terms = datum_terms(
+        vae,
+        x,
+        exact=exact,
+        importance_samples=importance_samples,
+        num_samples=num_samples,
+        batch_size=batch_size,
+        seed=seed,
+        on_block=counter.add,
     )
-    return terms, (torch.cat(spread).double().sum().sqrt() / len(x)).item()
+    discrete = getattr(getattr(vae.likelihood, "support", None), "is_discrete", False)
+    num_elements = x[0].numel() if discrete else None
+    return _summary(terms, counter.usage(), importance_samples, num_elements)
+
+
+def ordering(evaluation: Evaluation) -> str:
+    """Say in one line whether ELBO <= bound(k) <= log p(x) holds, or by how much not and why.
+
+    Args:
+        evaluation: of `evaluate`; what it left out is left out here.
+    """
+    errors = evaluation.standard_errors
+    labels = {
+        "elbo": "ELBO",
+        "importance_bound": f"bound({evaluation.importance_samples})",
+        "log_marginal": "log p(x)",
+    }
+    chain = [name for name in labels if getattr(evaluation, name) is not None]
+    if len(chain) == 1:
+        return "ELBO <= log p(x) was not checked: neither log p(x) nor a tighter bound is known."
+    excesses, reason = [], "Monte Carlo error explains it"
+    for low, high in pairwise(chain):
+        value = getattr(evaluation, high)
+        excess = getattr(evaluation, low) - value
+        if excess <= _ROUNDING * max(1.0, abs(value)):
+            continue
+        said = f"{labels[low]} exceeds {labels[high]} by {excess:.2g} nats"
+        if low in errors or high in errors:
+            error = math.hypot(errors.get(low, 0.0), errors.get(high, 0.0))
+            said += f" (standard error {error:.2g})"
+            if excess > _CHANCE * error:
+                reason = "codes too rare to be drawn may carry it, more draws would tell"
+        else:
+            reason = "without draws this cannot be, do report it"
+        excesses.append(said)
+    claim = " <= ".join(labels[name] for name in chain)
+    return f"{claim} fails: {'; '.join(excesses)}; {reason}." if excesses else f"{claim} holds."
+
+
+def _summary(
+    terms: DatumTerms, usage: Usage, importance_samples: int | None, num_elements: int | None
+) -> Evaluation:
+    num_data = len(terms.entropy)
+    elbo, log_prior, entropy = (
+        values.mean().item() for values in (terms.elbo, terms.log_prior, terms.entropy)
+    )
+    log_marginal, bound = (
+        None if values is None else values.mean().item()
+        for values in (terms.log_marginal, terms.importance_bound)
+    )
+    errors = {
+        name: variance.sum().sqrt().item() / num_data for name, variance in terms.variances.items()
+    }
+    kl = -log_prior - entropy
+    if "log_prior" in errors:
+        errors["kl"] = errors["log_prior"]
+    else:
+        kl = max(kl, 0.0)  # which a sum without draws misses by rounding alone
+    if bound is not None:
+        errors["importance_gap"] = math.hypot(errors["importance_bound"], errors.get("elbo", 0.0))
+        if log_marginal is not None:
+            errors["remaining_gap"] = errors["importance_bound"]
+    bits = None if num_elements is None else 1 / (num_elements * math.log(2))
+    if bits is not None and "elbo" in errors:
+        errors["bits_per_dimension"] = errors["elbo"] * bits
+    return Evaluation(
+        elbo=elbo,
+        log_likelihood=terms.log_likelihood.mean().item(),
+        log_prior=log_prior,
+        entropy=entropy,
+        kl=kl,
+        log_marginal=log_marginal,
+        importance_bound=bound,
+        importance_samples=importance_samples,
+        posterior_gap=_difference(log_marginal, elbo),
+        importance_gap=_difference(bound, elbo),
+        remaining_gap=_difference(log_marginal, bound),
+        bits_per_dimension=None if bits is None else -elbo * bits,
+        standard_errors=errors,
+        num_data=num_data,
+        **usage._asdict(),
+    )
+
+
+def _difference(high: float | None, low: float | None) -> float | None:
+    return None if high is None or low is None else high - low

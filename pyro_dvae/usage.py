@@ -1,0 +1,107 @@
+"""What the latents carry: KL, information and code usage over a data set, collapse in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.codes import code_logits, entropy, latent_kl_divergence
+
+ACTIVE_INFORMATION = 0.01
+"""Nats about the data that a latent must carry to count as active."""
+
+_ADVICE = (
+    "Try a higher free_bits, more particles or another estimator such as rloo or vimco, a lower "
+    "learning rate, or fewer latents."
+)
+
+
+class Usage(NamedTuple):
+    """How a data set uses D latents with K categories; all but the last two one entry a latent."""
+
+    kl_per_latent: tuple[float, ...] | None
+    information_per_latent: tuple[float, ...]
+    perplexity_per_latent: tuple[float, ...]
+    active_latents: int
+    codes_used: int
+    code_perplexity: float
+
+
+class UsageCounter:
+    """Counts over a whole data set, streamed: no batch-wise perplexity, which misleads.
+
+    Args:
+        prior: the distribution p(z), event (D, K).
+    """
+
+    def __init__(self, prior: object) -> None:
+        self.prior_logits = code_logits(prior)
+        self.num_data = 0
+        self.aggregate: Tensor = torch.zeros(())
+        self.entropy: Tensor = torch.zeros(())
+        self.kl: Tensor = torch.zeros(())
+        self.codes: Counter[tuple[int, ...]] = Counter()
+
+    def add(self, log_q: Tensor) -> None:
+        """Count data with these normalised logits, (B, D, K)."""
+        self.num_data += len(log_q)
+        self.aggregate = self.aggregate + log_q.exp().sum(0)  # (D, K)
+        self.entropy = self.entropy + entropy(log_q.unsqueeze(-2)).sum(0)  # (D,)
+        if self.prior_logits is not None:
+            kl = latent_kl_divergence(log_q, self.prior_logits.detach().to(log_q))
+            self.kl = self.kl + kl.clamp(min=0).sum(0)  # (D,)
+        self.codes.update(map(tuple, log_q.argmax(-1).tolist()))
+
+    def usage(self) -> Usage:
+        """The figures of all data so far."""
+        # q as logits: a category that no datum uses has log 0, which entropy leaves out.
+        aggregate = entropy((self.aggregate / self.num_data).log().unsqueeze(-2))  # (D,)
+        information = (aggregate - self.entropy / self.num_data).clamp(min=0)
+        counts = torch.tensor(list(self.codes.values()), dtype=torch.float64)
+        return Usage(
+            None if self.prior_logits is None else _numbers(self.kl / self.num_data),
+            _numbers(information),
+            _numbers(aggregate.exp()),
+            int((information >= ACTIVE_INFORMATION).sum()),
+            len(self.codes),
+            entropy(counts.log()[None]).exp().item(),
+        )
+
+
+def _numbers(values: Tensor) -> tuple[float, ...]:
+    return tuple(values.tolist())
+
+
+def describe_collapse(information: Sequence[Sequence[float]]) -> str | None:
+    """Say which latents carry less than `ACTIVE_INFORMATION`, since when, and what to try.
+
+    A latent has collapsed where q(z_d|x) hardly depends on x, however far it is from the prior.
+
+    Args:
+        information: `information_per_latent`, in nats, one row an epoch from epoch 1 on; of a
+            single row no epoch is named.
+
+    Returns:
+        One line, or None where every latent is active in the last row.
+    """
+    since: dict[int, int] = {}
+    for epoch, row in enumerate(information, 1):
+        for latent, value in enumerate(row, 1):
+            if value < ACTIVE_INFORMATION:
+                since.setdefault(latent, epoch)
+            else:
+                since.pop(latent, None)
+    if not since:
+        return None
+    if len(information) == 1:
+        which = ", ".join(f"z{latent}" for latent in sorted(since))
+    else:
+        which = ", ".join(f"z{latent} since epoch {since[latent]}" for latent in sorted(since))
+    return (
+        f"Posterior collapse: {len(since)} of {len(information[-1])} latents carry less than "
+        f"{ACTIVE_INFORMATION:g} nats about the data ({which}). {_ADVICE}"
+    )
