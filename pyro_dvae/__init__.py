@@ -22,11 +22,13 @@ from pyro_dvae.elbos.pathwise import (
 )
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
-from pyro_dvae.evaluation import Evaluation, evaluate, log_marginal
+from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
 from pyro_dvae.likelihoods import Bernoulli
 from pyro_dvae.networks import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
 from pyro_dvae.priors import UniformPrior
-from pyro_dvae.training import EpochRecord, fit
+from pyro_dvae.records import EpochRecord
+from pyro_dvae.resume import TrainingState
+from pyro_dvae.training import Trainer, fit
 from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [
@@ -57,11 +59,14 @@ __all__ = [
     "Run",
     "StraightThroughELBO",
     "Terms",
+    "Trainer",
+    "TrainingState",
     "UniformPrior",
     "VimcoELBO",
     "__version__",
     "build_elbo",
     "build_vae",
+    "datum_scores",
     "evaluate",
     "fit",
     "gradient_statistics",

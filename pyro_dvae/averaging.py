@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class WeightAverage:
@@ -24,8 +24,10 @@ class WeightAverage:
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay
         self.num_steps = 0
-        self._weights: list[torch.Tensor] = list(module.parameters())
-        self._average = [weight.detach().clone() for weight in self._weights]
+        self._names = [name for name, _ in module.named_parameters()]
+        self._weights: list[Tensor] = list(module.parameters())
+        self._average = [weight.detach().clone() for weight in self._weights] if decay else []
+        self._kept: list[Tensor] | None = None
 
     @torch.no_grad()
     def update(self) -> None:
@@ -42,13 +44,31 @@ class WeightAverage:
         if self.decay == 0:
             yield
             return
-        kept = [weight.detach().clone() for weight in self._weights]
-        self._copy(self._average)
+        self._kept = [weight.detach().clone() for weight in self._weights]
+        _copy(self._weights, self._average)
         try:
             yield
         finally:
-            self._copy(kept)
+            _copy(self._weights, self._kept)
+            self._kept = None
 
-    @torch.no_grad()
-    def _copy(self, values: list[torch.Tensor]) -> None:
-        torch._foreach_copy_(self._weights, values)
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights w by name, also while the module holds the average."""
+        return dict(zip(self._names, self._kept or self._weights, strict=True))
+
+    @property
+    def average(self) -> dict[str, Tensor]:
+        """The average a by name; empty if decay is 0."""
+        return dict(zip(self._names, self._average, strict=False))
+
+    def load(self, average: dict[str, Tensor], num_steps: int) -> None:
+        """Continue from an average that `average` gave after `num_steps` steps."""
+        _copy(self._average, [average[name] for name in self._names[: len(self._average)]])
+        self.num_steps = num_steps
+
+
+@torch.no_grad()
+def _copy(targets: list[Tensor], values: list[Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(targets, values)

@@ -1,38 +1,56 @@
-"""The run folder: `config.json`, `metrics.jsonl` and the weights, written atomically."""
+"""The run folder: settings, metrics, the best weights, and the state to continue from."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
+import torch
+from torch import Tensor
 
+from pyro_dvae._version import __version__
 from pyro_dvae.config import Config, build_vae
+from pyro_dvae.resume import TrainingState
+from pyro_dvae.storage import LOCK, read_tensors, write_atomically, write_tensors
 from pyro_dvae.vae import DiscreteVAE
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folder's format; raised when an older reader would misread it."""
 
-CONFIG, METRICS, WEIGHTS = "config.json", "metrics.jsonl", "weights.safetensors"
+CONFIG, METRICS = "config.json", "metrics.jsonl"
+WEIGHTS, STATE = "weights.safetensors", "last.safetensors"
+EVALUATION = "evaluation.json"
+
+
+class Settings(NamedTuple):
+    """What a run folder says of itself."""
+
+    config: Config
+    event_shape: tuple[int, ...]
+    data: dict[str, Any]
+    """Name, source and fingerprint of the data, and how many were used for what."""
+    version: str
+    """Of the library that made the run."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder says of itself, and its model with the best weights."""
+    """A run folder, read: its settings, and its model with the best weights."""
 
     folder: Path
     config: Config
     event_shape: tuple[int, ...]
     data: dict[str, Any]
-    """Name and source of the data, and how many were used for what."""
+    """Name, source and fingerprint of the data, and how many were used for what."""
+    version: str
+    """Of the library that made the run."""
     vae: DiscreteVAE
+    epoch: int
+    """Whose weights these are: the best validation epoch's."""
 
 
 def create_run(folder: Path | None, name: str, root: Path = Path("runs")) -> Path:
@@ -49,19 +67,18 @@ def create_run(folder: Path | None, name: str, root: Path = Path("runs")) -> Pat
     try:
         if folder is None:
             root.mkdir(parents=True, exist_ok=True)
-            for number in range(1, 1_000_000):
-                folder = root / f"{name}-{number}"
+            number = 1
+            while True:
                 try:
-                    folder.mkdir()
+                    (root / f"{name}-{number}").mkdir()
+                    return root / f"{name}-{number}"
                 except FileExistsError:
-                    continue
-                return folder
-        assert folder is not None
+                    number += 1
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
+        if any(path.name != LOCK for path in folder.iterdir()):
             raise ValueError(
-                f"Expected a new or empty run folder; got {folder}, which has files in it. "
-                "Name another; runs are never overwritten."
+                f"Expected a new or empty run folder; got {folder}, which has files in it. Name "
+                "another, or continue a run with --resume; runs are never overwritten."
             )
         return folder
     except OSError as error:
@@ -71,34 +88,21 @@ def create_run(folder: Path | None, name: str, root: Path = Path("runs")) -> Pat
 
 
 def write_config(
-    folder: Path, config: Config, event_shape: tuple[int, ...], data: dict[str, Any], version: str
+    folder: Path, config: Config, event_shape: tuple[int, ...], data: dict[str, Any]
 ) -> None:
     """Write `config.json`."""
     content = {
         "format": FORMAT,
-        "pyro_dvae": version,
+        "pyro_dvae": __version__,
         "config": asdict(config),
         "event_shape": list(event_shape),
         "data": data,
     }
-    text = json.dumps(content, indent=2) + "\n"
-    write_atomically(folder / CONFIG, lambda path: path.write_text(text, encoding="utf-8"))
+    _write_json(folder / CONFIG, content)
 
 
-def append_metrics(folder: Path, record: dict[str, Any]) -> None:
-    """Add one line to `metrics.jsonl`."""
-    with (folder / METRICS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
-
-
-def write_weights(folder: Path, vae: nn.Module) -> None:
-    """Write the weights, in place of those that were there."""
-    weights = {name: value.contiguous() for name, value in vae.state_dict().items()}
-    write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
-
-
-def load_run(folder: Path) -> Run:
-    """Read a run folder; no data set is needed, and the model is on the CPU.
+def read_config(folder: Path) -> Settings:
+    """Read `config.json`.
 
     Raises:
         ValueError: no run there, one of a newer format, or a damaged file.
@@ -116,24 +120,59 @@ def load_run(folder: Path) -> Run:
                 f"Expected a run of format {FORMAT} or older; got format {content['format']} in "
                 f"{path}. Update pyro_dvae (the run was made by {content['pyro_dvae']})."
             )
-        config = Config(**content["config"])
         event_shape = tuple(int(size) for size in content["event_shape"])
-        vae = build_vae(config, event_shape)
-        data = dict(content["data"])
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        config, data = Config(**content["config"]), dict(content["data"])
+        return Settings(config, event_shape, data, str(content["pyro_dvae"]))
+    except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
             f"Expected a run's settings in {path}; got {type(error).__name__}: {error}. "
             "Restore the file."
         ) from error
+
+
+def write_weights(folder: Path, weights: Mapping[str, Tensor], epoch: int) -> None:
+    """Write the best weights, in place of those that were there."""
+    write_tensors(folder / WEIGHTS, weights, {"epoch": epoch, "version": __version__})
+
+
+def write_state(folder: Path, state: TrainingState) -> None:
+    """Write what `Trainer.load_state_dict` continues from, in place of what was there."""
+    metadata = {"progress": state.progress, "version": __version__}
+    write_tensors(folder / STATE, state.tensors, metadata)
+
+
+def read_state(folder: Path) -> TrainingState:
+    """Read what `write_state` wrote, on the CPU.
+
+    Raises:
+        ValueError: no such file, or a damaged one.
+    """
+    tensors, metadata = read_tensors(folder / STATE, "the state of a training")
+    return TrainingState(tensors, metadata.get("progress", {}))
+
+
+def load_run(folder: Path) -> Run:
+    """Read a run folder; no data set is needed, and the model is on the CPU.
+
+    Raises:
+        ValueError: no run there, one of a newer format, or a damaged file.
+    """
+    config, event_shape, data, version = read_config(folder)
     try:
-        vae.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = str(error).split("\n")[0]
+        with torch.device("meta"):  # shapes alone, whatever sizes a damaged file may claim
+            weights_of_model = build_vae(config, event_shape).state_dict()
+    except (RuntimeError, OverflowError, TypeError) as error:
         raise ValueError(
-            f"Expected the run's weights in {folder / WEIGHTS}; got: {reason}. Restore the file."
+            f"Expected a model that can be built in {folder / CONFIG}; got: "
+            f"{str(error).splitlines()[0]}. Restore the file."
         ) from error
+    shapes = {name: value.shape for name, value in weights_of_model.items()}
+    weights, metadata = read_tensors(folder / WEIGHTS, "the run's weights", shapes)
+    vae = build_vae(config, event_shape)
+    vae.load_state_dict(weights)
     vae.eval()
-    return Run(folder, config, event_shape, data, vae)
+    epoch = int(metadata.get("epoch", 0))
+    return Run(folder, config, event_shape, data, version, vae, epoch)
 
 
 def newest_run(root: Path = Path("runs")) -> Path:
@@ -150,20 +189,73 @@ def newest_run(root: Path = Path("runs")) -> Path:
     return configs[-1].parent
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside `path`, flush it to the disk, and put it in its place.
+def append_metrics(folder: Path, record: dict[str, Any]) -> None:
+    """Add one line to `metrics.jsonl`, and flush it to the disk.
 
     Raises:
-        OSError: the file cannot be written; what was at `path` stays. The message names path and
-            free space.
+        OSError: it cannot be written; names the path.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path = folder / METRICS
     try:
-        write(beside)
-        with beside.open("rb+") as file:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
-    except (OSError, SafetensorError) as error:
-        beside.unlink(missing_ok=True)
-        free = shutil.disk_usage(path.parent).free / 2**20 if path.parent.is_dir() else 0
-        raise OSError(f"Cannot write {path} ({free:.0f} MiB free): {error}") from error
+    except OSError as error:
+        raise OSError(f"Cannot write {path}: {error}") from error
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of `metrics.jsonl` in order, without one that a killed writer left unfinished."""
+    path = folder / METRICS
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    records = []
+    for line in lines[:-1]:  # what follows the last newline is unfinished
+        try:
+            records.append(dict(json.loads(line)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(
+                f"Expected a JSON object a line in {path}; got {line[:40]!r}. Remove the line."
+            ) from error
+    return records
+
+
+def rewind_metrics(folder: Path, epoch: int, step: int) -> list[dict[str, Any]]:
+    """Drop the lines of `metrics.jsonl` after a step of the epoch after `epoch`; the rest."""
+
+    def is_before(record: dict[str, Any]) -> bool:
+        at = record.get("epoch", 0)
+        return at <= epoch or (at == epoch + 1 and 0 < record.get("step", 0) <= step)
+
+    kept = [record for record in read_metrics(folder) if is_before(record)]
+    text = "".join(json.dumps(record) + "\n" for record in kept)
+    write_atomically(folder / METRICS, lambda path: path.write_text(text, encoding="utf-8"))
+    return kept
+
+
+def write_evaluation(folder: Path, part: str, figures: dict[str, Any]) -> None:
+    """Put the figures of a part of the data ("test", ...) into `evaluation.json`."""
+    _write_json(folder / EVALUATION, {**read_evaluation(folder), part: figures})
+
+
+def read_evaluation(folder: Path) -> dict[str, Any]:
+    """The figures by part of the data; empty where nothing was evaluated.
+
+    Raises:
+        ValueError: a damaged file.
+    """
+    path = folder / EVALUATION
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"Expected a run's evaluation in {path}; got {error}. Remove the file, and run "
+            "`pdvae evaluate` again."
+        ) from error
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=2) + "\n"
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))

@@ -21,15 +21,8 @@ def at_least(what: str, value: int, least: int) -> None:
         raise ValueError(f"Expected {what} of at least {least}; got {value}. Raise it.")
 
 
-def training_settings(
-    epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    averaging: float,
-    patience: int | None,
-) -> None:
-    """Raise a ValueError unless `fit` can run with these."""
-    at_least("epochs", epochs, 0)
+def training_settings(batch_size: int, learning_rate: float, averaging: float) -> None:
+    """Raise a ValueError unless a `Trainer` can run with these."""
     at_least("batch size", batch_size, 1)
     if not 0 < learning_rate < math.inf:
         raise ValueError(
@@ -37,11 +30,15 @@ def training_settings(
         )
     if not 0 <= averaging < 1:
         raise ValueError(f"Expected averaging in [0, 1); got {averaging}. Use 0.999, say, or 0.")
-    if patience is not None:
-        at_least("patience", patience, 1)
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:
     """Raise a ValueError unless D >= 1 and K >= 2."""
     at_least("latents", num_latents, 1)
     at_least("categories", num_categories, 2)
+
+
+def hidden_sizes(sizes: Iterable[int]) -> None:
+    """Raise a ValueError unless every hidden layer has at least 1 unit."""
+    for size in sizes:
+        at_least("hidden units", size, 1)

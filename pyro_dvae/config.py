@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pyro.infer import ELBO, Trace_ELBO
 
-from pyro_dvae.checks import at_least, code_shape, one_of, training_settings
+from pyro_dvae.checks import at_least, code_shape, hidden_sizes, one_of, training_settings
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data import BINARIZATIONS
 from pyro_dvae.elbos.control_variate import RelaxELBO
@@ -45,47 +45,54 @@ class Estimator(NamedTuple):
     """What the training value is."""
 
 
-def _plain(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape], ELBO]:
+def _ours(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape], ELBO]:
     def build(config: Config, event_shape: Shape) -> ELBO:
-        options = {} if config.temperature is None else {"temperature": config.temperature}
         # One plate, known beforehand, spares the trial run.
-        return cls(config.num_particles, max_plate_nesting=1, **options, **fixed)
+        options: dict[str, Any] = {"max_plate_nesting": 1, **fixed}
+        options |= {"beta": config.beta, "free_bits": config.free_bits}
+        if config.temperature is not None:
+            options["temperature"] = config.temperature
+        return cls(config.num_particles, **options)
 
     return build
 
 
+def _summed(cls: Callable[..., ELBO]) -> Callable[[Config, Shape], ELBO]:
+    return lambda config, _: cls(max_plate_nesting=1, beta=config.beta, free_bits=config.free_bits)
+
+
+def _reinforce(config: Config, event_shape: Shape) -> ELBO:
+    return _ours(ReinforceELBO, baseline=_baseline(config.baseline))(config, event_shape)
+
+
+def _nvil(config: Config, event_shape: Shape) -> ELBO:
+    return _ours(ReinforceELBO, baseline=MLPBaseline(event_shape))(config, event_shape)
+
+
 def _relax(config: Config, event_shape: Shape) -> ELBO:
     network = MLPControl(event_shape, config.num_latents, config.num_categories)
-    return _plain(RelaxELBO, network=network)(config, event_shape)
+    return _ours(RelaxELBO, network=network)(config, event_shape)
 
 
 ESTIMATORS: dict[str, Estimator] = {
     "trace": Estimator(lambda c, _: Trace_ELBO(c.num_particles, 1, vectorize_particles=True)),
-    "reinforce": Estimator(
-        lambda c, _: ReinforceELBO(
-            c.num_particles, baseline=_baseline(c.baseline), max_plate_nesting=1
-        )
-    ),
-    "nvil": Estimator(
-        lambda c, shape: ReinforceELBO(
-            c.num_particles, baseline=MLPBaseline(shape), max_plate_nesting=1
-        )
-    ),
-    "rloo": Estimator(_plain(RlooELBO), 4, 2),
-    "disarm": Estimator(_plain(DisarmELBO)),
-    "local-expectation": Estimator(_plain(LocalExpectationELBO)),
-    "rebar": Estimator(_plain(RelaxELBO)),
+    "reinforce": Estimator(_reinforce),
+    "nvil": Estimator(_nvil),
+    "rloo": Estimator(_ours(RlooELBO), 4, 2),
+    "disarm": Estimator(_ours(DisarmELBO)),
+    "local-expectation": Estimator(_ours(LocalExpectationELBO)),
+    "rebar": Estimator(_ours(RelaxELBO)),
     "relax": Estimator(_relax),
-    "vimco": Estimator(_plain(VimcoELBO), 4, 2, "S-sample bound"),
-    "straight-through": Estimator(_plain(StraightThroughELBO)),
-    "gumbel-softmax": Estimator(_plain(GumbelSoftmaxELBO), value="surrogate"),
-    "st-gumbel": Estimator(_plain(GumbelSoftmaxELBO, hard=True)),
-    "rao-gumbel": Estimator(_plain(RaoGumbelELBO)),
-    "gapped-st": Estimator(_plain(GappedStraightThroughELBO)),
-    "reinmax": Estimator(_plain(ReinMaxELBO)),
-    "reinmax-rao": Estimator(_plain(ReinMaxRaoELBO)),
-    "exact": Estimator(lambda c, _: EnumeratedELBO(max_plate_nesting=1)),
-    "marginal": Estimator(lambda c, _: MarginalELBO(max_plate_nesting=1), value="log p(x)"),
+    "vimco": Estimator(_ours(VimcoELBO), 4, 2, "S-sample bound"),
+    "straight-through": Estimator(_ours(StraightThroughELBO)),
+    "gumbel-softmax": Estimator(_ours(GumbelSoftmaxELBO), value="surrogate"),
+    "st-gumbel": Estimator(_ours(GumbelSoftmaxELBO, hard=True)),
+    "rao-gumbel": Estimator(_ours(RaoGumbelELBO)),
+    "gapped-st": Estimator(_ours(GappedStraightThroughELBO)),
+    "reinmax": Estimator(_ours(ReinMaxELBO)),
+    "reinmax-rao": Estimator(_ours(ReinMaxRaoELBO)),
+    "exact": Estimator(_summed(EnumeratedELBO)),
+    "marginal": Estimator(_summed(MarginalELBO), value="log p(x)"),
 }
 """Name on the command line -> how to build the ELBO."""
 
@@ -114,12 +121,18 @@ class Config:
     binarize: str = "dynamic"
     num_latents: int = 4
     num_categories: int = 8
+    hidden: tuple[int, ...] = (512, 256)
+    """Widths of the encoder's hidden layers; the decoder's are the same, reversed."""
     estimator: str = "rloo"
     num_particles: int = 4
     baseline: str = "running_mean"
     """Of `reinforce`: "none", "running_mean", or a number of nats."""
     temperature: float | None = None
     """Of the relaxations; None for the estimator's own default."""
+    beta: float = 1.0
+    """Weight of the KL term in the gradient; no reported number knows it."""
+    free_bits: float = 0.0
+    """Nats a latent may carry for nothing; no reported number knows it."""
     epochs: int = 50
     batch_size: int = 100
     learning_rate: float = 1e-3
@@ -136,13 +149,20 @@ class Config:
         code_shape(self.num_latents, self.num_categories)
         at_least("particles", self.num_particles, ESTIMATORS[self.estimator].least_particles)
         at_least("seed", self.seed, 0)
-        training_settings(
-            self.epochs,
-            self.batch_size,
-            self.learning_rate,
-            self.averaging,
-            self.patience,
-        )
+        at_least("epochs", self.epochs, 0)
+        if self.patience is not None:
+            at_least("patience", self.patience, 1)
+        training_settings(self.batch_size, self.learning_rate, self.averaging)
+        hidden_sizes(self.hidden)
+        object.__setattr__(self, "hidden", tuple(self.hidden))  # JSON has lists
+        for name, value in (("beta", self.beta), ("free bits", self.free_bits)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"Expected finite {name} >= 0; got {value}. Change it.")
+        if (self.beta, self.free_bits) != (1, 0) and self.estimator in ("trace", "marginal"):
+            raise ValueError(
+                f"Expected beta 1 and free bits 0 for the {self.estimator} estimator; got "
+                f"{self.beta} and {self.free_bits}. Choose another estimator, rloo say."
+            )
         if not 0 < self.validation < 1:
             raise ValueError(
                 f"Expected a validation fraction between 0 and 1; got {self.validation}. "
@@ -173,8 +193,8 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     """The untrained model; its initial weights come from torch's global generator."""
     code = (config.num_latents, config.num_categories)
     return DiscreteVAE(
-        MLPEncoder(event_shape, *code),
-        MLPDecoder(event_shape, *code),
+        MLPEncoder(event_shape, *code, config.hidden),
+        MLPDecoder(event_shape, *code, config.hidden[::-1]),
         UniformPrior(*code),
         Bernoulli(),
     )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from pyro_dvae.checkpoints import write_atomically
 from pyro_dvae.codes import one_hot
 from pyro_dvae.diagnostics import GradientStatistics
+from pyro_dvae.records import EpochRecord
+from pyro_dvae.storage import write_atomically
 from pyro_dvae.streams import RandomStream
-from pyro_dvae.training import EpochRecord
 from pyro_dvae.vae import DiscreteVAE
 
 if TYPE_CHECKING:
@@ -62,12 +63,10 @@ def image_grid(images: Tensor, num_columns: int, title: str) -> Figure:
         title: above the grid.
     """
     num_rows = -(-len(images) // num_columns)
-    figure = Figure(figsize=(0.55 * num_columns, 0.55 * num_rows + 0.4), layout="constrained")
-    grid = figure.subplots(num_rows, num_columns, squeeze=False)
-    for axes, image in zip(grid.flat, images, strict=False):
-        _show(axes, image)
-    for axes in grid.flat:
-        axes.set_axis_off()
+    blank = images.new_ones(num_rows * num_columns - len(images), *images.shape[1:])
+    figure = _figure(0.55 * num_columns, 0.55 * num_rows + 0.4)
+    grid = torch.cat([images, blank]).unflatten(0, (num_rows, num_columns))
+    _show_grid(figure.subplots(), grid, [""] * num_rows)
     figure.suptitle(title, fontsize=9)
     return figure
 
@@ -86,18 +85,14 @@ def reconstruction_figure(vae: DiscreteVAE, grey: Tensor, binary: Tensor, seed: 
     with RandomStream(seed, means.device):
         draws = torch.bernoulli(means)
     rows = {"input": grey, "binarised": binary, "mean of p(x|z)": means, "draw": draws}
-    figure = Figure(figsize=(0.6 * len(grey) + 1.2, 2.6), layout="constrained")
-    grid = figure.subplots(len(rows), len(grey), squeeze=False)
-    for line, (name, images) in zip(grid, rows.items(), strict=True):
-        for axes, image in zip(line, images, strict=True):
-            _show(axes, image)
-        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    figure = _figure(0.6 * len(grey) + 1.2, 2.6)
+    _show_grid(figure.subplots(), torch.stack(list(rows.values())), list(rows))
     return figure
 
 
 @torch.no_grad()
 def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
-    """Each latent varied alone: row d shows E[x|z] with z_d = 1 ... K, the others as encoded.
+    """Each latent varied alone: row d shows E[x|z] with z_d = 0 ... K-1, the others as encoded.
 
     Args:
         vae: the model.
@@ -110,18 +105,26 @@ def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
     for latent in range(num_latents):
         varied[latent, :, latent] = torch.arange(num_categories)
     means = vae.decode(one_hot(varied, num_categories, dtype=logits.dtype)).mean  # (D, K, H, W)
-    figure = Figure(
-        figsize=(0.7 * num_categories + 0.6, 0.7 * num_latents + 0.5), layout="constrained"
+    figure = _figure(0.7 * (num_categories + 1) + 0.8, 0.7 * num_latents + 0.7)
+    left, right = figure.subplots(1, 2, width_ratios=(1, num_categories))
+    _show_grid(left, x[None, None], [""], ["input"])
+    left.set_anchor("N")
+    rows = [f"z{latent + 1}" for latent in range(num_latents)]
+    step_y, step_x = _show_grid(right, means, rows, [str(k) for k in range(num_categories)])
+    for latent, category in enumerate(index.tolist()):
+        right.add_patch(
+            Rectangle(
+                (category * step_x - 1, latent * step_y - 1),
+                x.shape[1] + 1,
+                x.shape[0] + 1,
+                fill=False,
+                color="tab:red",
+                clip_on=False,
+            )
+        )
+    figure.suptitle(
+        "means of p(x|z), each latent varied alone (framed: the input's code)", fontsize=8
     )
-    grid = figure.subplots(num_latents, num_categories, squeeze=False)
-    for latent in range(num_latents):
-        for category in range(num_categories):
-            axes = grid[latent, category]
-            _show(axes, means[latent, category])
-            framed = category == index[latent]
-            axes.spines[:].set(visible=bool(framed), color="tab:red", linewidth=1.5)
-        grid[latent, 0].set_ylabel(f"z{latent + 1}", rotation=0, ha="right", va="center")
-    figure.suptitle("each latent varied alone (framed: the code of the input)", fontsize=8)
     return figure
 
 
@@ -162,6 +165,31 @@ def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
     return figure
 
 
-def _show(axes: Axes, image: Tensor) -> None:
-    axes.imshow(image.detach().cpu().numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set(xticks=[], yticks=[])
+def _figure(width: float, height: float) -> Figure:
+    # Wide enough for a title; and a PNG of 150 dots an inch cannot be 2^16 dots wide or high.
+    return Figure(figsize=(min(max(width, 4), 400), min(height, 400)), layout="constrained")
+
+
+def _show_grid(
+    axes: Axes, images: Tensor, rows: Sequence[str], columns: Sequence[str] = ()
+) -> tuple[int, int]:
+    """Show images (R, C, H, W) in [0, 1] as one, for hundreds of axes take minutes.
+
+    Returns:
+        Elements from the top of an image to that of the next one, and from left to left.
+    """
+    height, width = images.shape[-2:]
+    gap = 1 + max(height, width) // 16
+    padded = torch.nn.functional.pad(images, (0, gap, 0, gap), value=1.0)  # (R, C, H', W')
+    step_y, step_x = padded.shape[-2:]
+    mosaic = padded.transpose(1, 2).flatten(2).flatten(0, 1)[:-gap, :-gap]
+    pixels = mosaic.detach().cpu().numpy()
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_yticks([r * step_y + (height - 1) / 2 for r in range(len(rows))], rows, fontsize=8)
+    axes.set_xticks(
+        [c * step_x + (width - 1) / 2 for c in range(len(columns))], columns, fontsize=8
+    )
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return step_y, step_x

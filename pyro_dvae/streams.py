@@ -23,13 +23,22 @@ class RandomStream:
         self.device = torch.device(device)
         outside = self._get()
         torch.manual_seed(seed)
-        self.state = self._get()
+        self._inside = self._get()
         self._set(outside)
-        self._outside = outside
+        self._outside: list[Tensor] | None = None
+
+    @property
+    def state(self) -> list[Tensor]:
+        """Where the stream is, the CPU's part first."""
+        return self._inside if self._outside is None else self._get()
+
+    @state.setter
+    def state(self, state: list[Tensor]) -> None:
+        self._inside = state
 
     def __enter__(self) -> RandomStream:
         self._outside = self._get()
-        self._set(self.state)
+        self._set(self._inside)
         return self
 
     def __exit__(
@@ -38,8 +47,10 @@ class RandomStream:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.state = self._get()
-        self._set(self._outside)
+        self._inside = self._get()
+        outside, self._outside = self._outside, None
+        if outside is not None:
+            self._set(outside)
 
     def _get(self) -> list[Tensor]:
         states = [torch.get_rng_state()]

@@ -1,60 +1,251 @@
-"""The training loop (Algorithm 1 of [JL25])."""
+"""The training loop (Algorithm 1 of [JL25]), which can stop at any step and continue."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from contextlib import ExitStack
+from typing import Any
 
 import pyro
 import torch
 from torch import Tensor, nn
 
 from pyro_dvae.averaging import WeightAverage
+from pyro_dvae.batches import TensorData, TrainingData, check_data
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.evaluation import evaluate
+from pyro_dvae.failures import describe_failure
+from pyro_dvae.records import EpochRecord
+from pyro_dvae.resume import TrainingState, pack, unpack
 from pyro_dvae.streams import RandomStream
 
 
-class TrainingData(Protocol):
-    """What `fit` draws its batches from; `BinaryImages` is one."""
+class Trainer:
+    """Ascends the ELBO by Adam on batches without replacement; stops and continues at any step.
 
-    def __len__(self) -> int:
-        """The number of data."""
+    Each step follows the gradient of the mean loss per datum of its batch. All parameters of `vae`
+    are trained, and those of an ELBO that learns a baseline or a control variate, whatever Pyro's
+    parameter store holds: the store is left as it was. A step whose loss or gradient is not finite
+    is not taken.
 
-    def batch(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        """The data of these indices, (B, *event), random parts drawn from the generator."""
+    Args:
+        vae: a `DiscreteVAE`, on the device to train on.
+        elbo: a `DiscreteELBO`, or one of Pyro's own.
+        data: (N, *event) in the support of the likelihood, or `TrainingData`, on vae's device.
+        validation: (M, *event), or None.
+        batch_size: B; the last batch of an epoch may be shorter.
+        learning_rate: Adam's.
+        averaging: decay of the `WeightAverage` that is validated and kept; 0 keeps the weights.
+        seed: of the shuffling, the data's random parts and the draws of z, a stream each.
 
+    Raises:
+        ValueError: an argument out of range, or data outside the likelihood's support.
+    """
 
-class _TensorData:
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
+    check_every = 1
+    """Steps between looks at whether all was finite; each is a read from the device."""
 
-    def __len__(self) -> int:
-        return len(self.x)
+    def __init__(
+        self,
+        vae: nn.Module,
+        elbo: Any,
+        data: TrainingData | Tensor,
+        validation: Tensor | None = None,
+        *,
+        batch_size: int = 100,
+        learning_rate: float = 1e-3,
+        averaging: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        training_settings(batch_size, learning_rate, averaging)
+        data = TensorData(data) if isinstance(data, Tensor) else data
+        at_least("training data", len(data), 1)
+        self.vae, self.elbo, self.data, self.validation = vae, elbo, data, validation
+        self.batch_size = batch_size
+        self.device = next(vae.parameters()).device
+        if isinstance(elbo, nn.Module):
+            elbo.to(self.device)
+        check_data(vae, elbo, self.data, validation, self.device)
+        weights = [*vae.parameters()]
+        if isinstance(elbo, nn.Module):
+            weights += elbo.parameters()
+        self.optimizer = torch.optim.Adam(weights, learning_rate, fused=self.device.type != "mps")
+        self.average = WeightAverage(vae, averaging)
+        self.seed = seed
+        self.shuffling = torch.Generator().manual_seed(seed)
+        if self.device.type == "cuda":
+            self.check_every = 100
 
-    def batch(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        return self.x[index]
+        self.epoch = 0
+        """Epochs completed."""
+        self.seconds = 0.0
+        self.best: EpochRecord | None = None
+        self.best_weights: dict[str, Tensor] = {}
+        self.restart_streams()
+        self._start_epoch()
 
+    def restart_streams(self) -> None:
+        """Begin the device's streams of random numbers, at another place for each epoch."""
+        seed = self.seed + 1_000_003 * self.epoch
+        self.noise = torch.Generator(self.device).manual_seed(seed + 1)
+        self.draws = RandomStream(seed + 2, self.device)
 
-@dataclass(frozen=True)
-class EpochRecord:
-    """One epoch of training, in nats per datum."""
+    def _start_epoch(self) -> None:
+        self.step, self.num_seen = 0, 0
+        self.total = torch.zeros((), device=self.device)
+        self._num_good = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._bad = torch.zeros((), dtype=torch.bool, device=self.device)
+        self.order = self.shuffling.get_state()
 
-    epoch: int
-    """From 1."""
-    train_elbo: float
-    """Mean of the ELBO's training estimates over the epoch's data, while the weights moved."""
-    validation_elbo: float | None
-    """ELBO of the validation data after the epoch (exact where `evaluate` is)."""
-    validation_log_marginal: float | None
-    """Exact log p(x) of the validation data, where K^D can be summed."""
-    is_best: bool
-    """The best validation ELBO so far; without validation data, true at every epoch."""
-    seconds: float
-    """Spent in training steps so far, without validation."""
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return math.ceil(len(self.data) / self.batch_size)
+
+    @property
+    def train_elbo(self) -> float:
+        """Mean of the training estimates since the epoch's start; reads from the device."""
+        return -self.total.item() / max(1, self.num_seen)
+
+    def run(
+        self,
+        epochs: int,
+        *,
+        patience: int | None = None,
+        max_seconds: float = math.inf,
+        clock: Callable[[], float] = time.perf_counter,
+        on_step: Callable[[int, int], None] | None = None,
+    ) -> Iterator[EpochRecord]:
+        """Train until so many epochs are complete in all; yields one record an epoch.
+
+        Whenever a record is yielded, `vae` holds the averaged weights that the record scores.
+        After an exception from `on_step` the state is that after the step.
+
+        Args:
+            epochs: the most epochs, those before included.
+            patience: stop after so many epochs without a better validation ELBO (Algorithm 1's
+                "until the validation ELBO has converged"); None never stops early.
+            max_seconds: stop when so much time was spent in steps, within an epoch if need be.
+            clock: the seconds' clock; `time.process_time` is fair on a machine that others share.
+            on_step: called with (step, steps) of the epoch after each step.
+
+        Raises:
+            FloatingPointError: the loss or its gradient is NaN or infinite; names step and term,
+                and `vae` holds the weights before that step.
+        """
+        at_least("epochs", epochs, 0)
+        if patience is not None:
+            at_least("patience", patience, 1)
+            if self.validation is None:
+                raise ValueError(
+                    "Expected validation data for early stopping; got none. Pass validation, or "
+                    "patience=None."
+                )
+        while self.epoch < epochs and not self._converged(patience) and self.seconds <= max_seconds:
+            start = clock() - self.seconds
+            batches = torch.randperm(len(self.data), generator=self.shuffling)
+            self.vae.train()
+            # Pyro's checks read from the device at every step; the trial run has made them.
+            with ExitStack() as around:
+                around.enter_context(self.draws)
+                around.enter_context(pyro.validation_enabled(False))
+                around.enter_context(pyro.get_param_store().scope())
+                for index in batches.to(self.device).split(self.batch_size)[self.step :]:
+                    self._take_step(index)
+                    self.seconds = clock() - start
+                    if on_step is not None:
+                        on_step(self.step, self.steps)
+                    if self.seconds > max_seconds:
+                        break
+            yield from self._end_epoch()
+
+    def _take_step(self, index: Tensor) -> None:
+        x = self.data.batch(index, self.noise)
+        try:
+            loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, x)
+            self.optimizer.zero_grad()
+            (loss / len(x)).backward()
+        except (RuntimeError, ValueError) as error:
+            # Torch's own words where a sampler meets NaN; any other error is the caller's.
+            why = describe_failure(self.vae, x)
+            if why is None:
+                raise
+            raise self._not_finite(self.step + 1, why) from error
+        gradients = [w.grad for group in self.optimizer.param_groups for w in group["params"]]
+        norms = torch._foreach_norm([grad for grad in gradients if grad is not None])
+        self._bad |= ~(loss.detach() + torch.stack(norms).sum()).isfinite()
+        self._num_good += ~self._bad
+        # Each look is a read from the device; until the next, bad steps are withheld below.
+        if (self.step + 1) % self.check_every == 0 and self._bad:
+            why = describe_failure(self.vae, x) or "the loss or its gradient"
+            raise self._not_finite(int(self._num_good) + 1, why)
+        if self.device.type != "mps":  # whose Adam is not fused, and checks every step
+            self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.average.update()
+        self.total = self.total + loss.detach()
+        self.num_seen += len(x)
+        self.step += 1
+
+    def _end_epoch(self) -> Iterator[EpochRecord]:
+        if self._bad:
+            raise self._not_finite(int(self._num_good) + 1, "the loss or its gradient")
+        self.vae.eval()
+        with self.average.in_place():
+            scores = None if self.validation is None else evaluate(self.vae, self.validation)
+            best = None if self.best is None else self.best.validation_elbo
+            is_best = scores is None or best is None or math.isnan(best) or scores.elbo > best
+            self.epoch += 1
+            record = EpochRecord(
+                self.epoch,
+                self.train_elbo,
+                None if scores is None else scores.elbo,
+                None if scores is None else scores.log_marginal,
+                None if scores is None else scores.information_per_latent,
+                is_best,
+                self.seconds,
+            )
+            if is_best:
+                self.best = record
+                self.best_weights = {
+                    name: value.detach().clone() for name, value in self.vae.state_dict().items()
+                }
+            self._start_epoch()
+            yield record
+
+    def _converged(self, patience: int | None) -> bool:
+        best = self.epoch if self.best is None else self.best.epoch
+        return patience is not None and self.epoch - best >= patience
+
+    def keep_best(self) -> None:
+        """Give `vae` the weights of the best epoch; training is over."""
+        if self.best_weights:
+            self.vae.load_state_dict(self.best_weights)
+
+    def state_dict(self) -> TrainingState:
+        """A copy of everything that the next step depends on, after any step or epoch."""
+        return pack(self)
+
+    def load_state_dict(self, state: TrainingState) -> None:
+        """Continue from the state of a trainer of the same arguments.
+
+        On the same kind of device the next steps are, bit for bit, those that would have followed;
+        on another the streams of random numbers start anew, from the seed and the epoch.
+
+        Raises:
+            ValueError: the state is not one of such a trainer; nothing was loaded.
+        """
+        unpack(self, state)
+        self._num_good.fill_(self.step)
+
+    def _not_finite(self, step: int, what: str) -> FloatingPointError:
+        return FloatingPointError(
+            f"Expected a finite loss and gradient; got NaN or infinity in {what}, at step {step} "
+            f"of {self.steps} of epoch {self.epoch + 1}; the step was not taken. Lower the "
+            "learning rate, or look at the data's range."
+        )
 
 
 def fit(
@@ -64,143 +255,31 @@ def fit(
     validation: Tensor | None = None,
     *,
     epochs: int = 50,
-    batch_size: int = 100,
-    learning_rate: float = 1e-3,
-    averaging: float = 0.0,
     patience: int | None = None,
     max_seconds: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
-    seed: int = 0,
     on_step: Callable[[int, int], None] | None = None,
+    **options: Any,
 ) -> Iterator[EpochRecord]:
-    """Ascend the ELBO by Adam on batches without replacement; yields one record an epoch.
+    """Train from the start, and keep the best weights: a `Trainer`'s `run` and `keep_best`.
 
-    Each step follows the gradient of the mean loss per datum of its batch. All parameters of `vae`
-    are trained, and those of an ELBO that learns a baseline or a control variate, whatever Pyro's
-    parameter store holds: the store is left as it was. Whenever a record is yielded, `vae` holds
-    the averaged weights that the record scores; when the iterator is exhausted, those of the best
-    validation epoch (without validation data, of the last).
+    When the iterator is exhausted, `vae` holds the weights of the best validation epoch (without
+    validation data, of the last).
 
     Args:
-        vae: a `DiscreteVAE`, on the device to train on.
-        elbo: a `DiscreteELBO`, or one of Pyro's own.
-        data: (N, *event) in the support of the likelihood, or `TrainingData`, on vae's device.
-        validation: (M, *event), or None.
-        epochs: the most epochs to train, at least 0.
-        batch_size: B; the last batch of an epoch may be shorter.
-        learning_rate: Adam's.
-        averaging: decay of the `WeightAverage` that is validated and kept; 0 keeps the weights.
-        patience: stop after so many epochs without a better validation ELBO (Algorithm 1's "until
-            the validation ELBO has converged"); None never stops early.
-        max_seconds: stop when so much time was spent in steps, within an epoch if need be.
-        clock: the seconds' clock; `time.process_time` is fair on a machine that others share.
-        seed: of the shuffling, the data's random parts and the draws of z, a stream each.
-        on_step: called with (step, steps) of the epoch after each step.
-
-    Raises:
-        ValueError: an argument out of range, or data outside the likelihood's support.
-        FloatingPointError: the loss became NaN or infinite; names the epoch.
+        vae: see `Trainer`, as for `elbo`, `data` and `validation`.
+        elbo: as above.
+        data: as above.
+        validation: as above.
+        epochs: see `Trainer.run`, as for the next four.
+        patience: as above.
+        max_seconds: as above.
+        clock: as above.
+        on_step: as above.
+        **options: `batch_size`, `learning_rate`, `averaging` and `seed` of `Trainer`.
     """
-    data = _TensorData(data) if isinstance(data, Tensor) else data
-    training_settings(epochs, batch_size, learning_rate, averaging, patience)
-    at_least("training data", len(data), 1)
-    if patience is not None and validation is None:
-        raise ValueError(
-            "Expected validation data for early stopping; got none. Pass validation, or "
-            "patience=None."
-        )
-    device = next(vae.parameters()).device
-    _check_data(vae, elbo, data, validation, device)
-    weights = list(vae.parameters())
-    if isinstance(elbo, nn.Module):
-        weights += elbo.to(device).parameters()
-    optimizer = torch.optim.Adam(weights, learning_rate, fused=device.type != "mps")
-    average = WeightAverage(vae, averaging)
-    shuffling = torch.Generator().manual_seed(seed)
-    noise = torch.Generator(device).manual_seed(seed + 1)
-    draws = RandomStream(seed + 2, device)
-
-    def train_epoch(epoch: int, seconds_left: float) -> float:
-        """One pass over the data; the mean training ELBO."""
-        start, num_seen = clock(), 0
-        total: Tensor = torch.zeros((), device=device)
-        batches = torch.randperm(len(data), generator=shuffling).to(device).split(batch_size)
-        for step, index in enumerate(batches, 1):
-            try:
-                loss = elbo.differentiable_loss(vae.model, vae.guide, data.batch(index, noise))
-            except (RuntimeError, ValueError) as error:
-                if all(weight.isfinite().all() for weight in vae.parameters()):
-                    raise
-                raise FloatingPointError(_not_finite(epoch)) from error
-            optimizer.zero_grad()
-            (loss / len(index)).backward()
-            optimizer.step()
-            average.update()
-            total = total + loss.detach()
-            num_seen += len(index)
-            if on_step is not None:
-                on_step(step, len(batches))
-            if clock() - start > seconds_left:
-                break
-        # The one read from the device in an epoch.
-        train_elbo = -total.item() / num_seen
-        if not math.isfinite(train_elbo):
-            raise FloatingPointError(_not_finite(epoch))
-        return train_elbo
-
-    best, best_weights, epochs_since_best, seconds = -math.inf, None, 0, 0.0
-    for epoch in range(1, epochs + 1):
-        vae.train()
-        start = clock()
-        # Pyro's checks read from the device at every step; the trial run has made them.
-        with draws, pyro.validation_enabled(False), pyro.get_param_store().scope():
-            train_elbo = train_epoch(epoch, max_seconds - seconds)
-        seconds += clock() - start
-        vae.eval()
-        with average.in_place():
-            scores = None if validation is None else evaluate(vae, validation)
-            score = train_elbo if scores is None else scores.elbo
-            is_best = scores is None or score > best
-            if is_best:
-                best, epochs_since_best = score, 0
-                best_weights = {k: v.detach().clone() for k, v in vae.state_dict().items()}
-            else:
-                epochs_since_best += 1
-            yield EpochRecord(
-                epoch,
-                train_elbo,
-                None if scores is None else scores.elbo,
-                None if scores is None else scores.log_marginal,
-                is_best,
-                seconds,
-            )
-        converged = patience is not None and epochs_since_best >= patience
-        if converged or seconds > max_seconds:
-            break
-    if best_weights is not None:
-        vae.load_state_dict(best_weights)
-
-
-def _not_finite(epoch: int) -> str:
-    return (
-        f"Expected a finite loss; got NaN or infinity in epoch {epoch}. Lower the learning rate, "
-        "or look at the data's range."
+    trainer = Trainer(vae, elbo, data, validation, **options)
+    yield from trainer.run(
+        epochs, patience=patience, max_seconds=max_seconds, clock=clock, on_step=on_step
     )
-
-
-def _check_data(
-    vae: Any, elbo: Any, data: TrainingData, validation: Tensor | None, device: torch.device
-) -> None:
-    """Check the range of the data, and run two rows with all of Pyro's checks on."""
-    check = getattr(vae.likelihood, "check", None)
-    rows = data.batch(torch.arange(min(2, len(data)), device=device), torch.Generator(device))
-    if check is not None:
-        check(data.x if isinstance(data, _TensorData) else rows)
-        if validation is not None:
-            check(validation)
-    with (
-        RandomStream(0, device),
-        pyro.validation_enabled(True),
-        pyro.get_param_store().scope(),
-    ):
-        elbo.loss(vae.model, vae.guide, rows)
+    trainer.keep_best()

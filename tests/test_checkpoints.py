@@ -5,41 +5,52 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyro
 import pytest
 import torch
-from zoo import tiny_data
+from safetensors.torch import save_file
+from zoo import tiny_data, tiny_vae
 
-from pyro_dvae import Config, build_vae, load_run
+from pyro_dvae import Config, RlooELBO, Trainer, __version__, build_vae, load_run
 from pyro_dvae.checkpoints import (
     CONFIG,
+    EVALUATION,
+    METRICS,
+    STATE,
     WEIGHTS,
     append_metrics,
     create_run,
     newest_run,
-    write_atomically,
+    read_evaluation,
+    read_metrics,
+    read_state,
+    rewind_metrics,
     write_config,
+    write_evaluation,
+    write_state,
     write_weights,
 )
 
-CONFIG_OF_RUN = Config(num_latents=2, num_categories=3)
+CONFIG_OF_RUN = Config(num_latents=2, num_categories=3, hidden=(5,))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = create_run(tmp_path / "run", "")
-    write_config(folder, CONFIG_OF_RUN, (4,), {"name": "test"}, "0")
-    write_weights(folder, build_vae(CONFIG_OF_RUN, (4,)).float())
+    write_config(folder, CONFIG_OF_RUN, (4,), {"name": "test"})
+    write_weights(folder, build_vae(CONFIG_OF_RUN, (4,)).float().state_dict(), 7)
     return folder
 
 
 def test_loaded_numbers_are_the_saved_ones(folder: Path) -> None:
     torch.set_default_dtype(torch.float32)
     vae, x = build_vae(CONFIG_OF_RUN, (4,)), tiny_data(5)
-    write_weights(folder, vae)
+    write_weights(folder, vae.state_dict(), 8)
     run = load_run(folder)
     assert run.config == CONFIG_OF_RUN
     assert run.event_shape == (4,)
     assert run.data == {"name": "test"}
+    assert (run.epoch, run.version) == (8, __version__)
     assert torch.equal(run.vae.encode(x), vae.encode(x))
     samples = []
     for model in (vae, run.vae):
@@ -78,20 +89,6 @@ def test_metrics_are_lines(folder: Path) -> None:
     assert [json.loads(line) for line in lines] == [{"epoch": 1}, {"epoch": 2, "elbo": None}]
 
 
-def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
-    target = tmp_path / "file"
-    target.write_text("old")
-
-    def write(path: Path) -> None:
-        path.write_text("half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match=r"Cannot write .*file \(\d+ MiB free\): disk full"):
-        write_atomically(target, write)
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def _edit(folder: Path, change: Any) -> None:
     content = json.loads((folder / CONFIG).read_text())
     change(content)
@@ -105,10 +102,16 @@ def _edit(folder: Path, change: Any) -> None:
         (lambda f: (f / CONFIG).write_text("{"), "run's settings in"),
         (lambda f: (f / CONFIG).write_bytes(b"\xff\xfe"), "run's settings in"),
         (lambda f: (f / CONFIG).write_text("[]"), "run's settings in"),
-        (lambda f: _edit(f, lambda c: c.update(format=99)), "format 1 or older; got format 99"),
+        (lambda f: _edit(f, lambda c: c.update(format=99)), "format 2 or older; got format 99"),
         (lambda f: _edit(f, lambda c: c.pop("config")), "run's settings in"),
         (lambda f: _edit(f, lambda c: c["config"].update(new=1)), "run's settings in"),
         (lambda f: _edit(f, lambda c: c["config"].update(num_latents=3)), "run's weights in"),
+        (lambda f: _edit(f, lambda c: c["config"].update(hidden=[10**12])), "run's weights in"),
+        (lambda f: _edit(f, lambda c: c["config"].update(hidden=[2**62])), "can be built in"),
+        (lambda f: _edit(f, lambda c: c["config"].update(hidden=[2**80])), "can be built in"),
+        (lambda f: _edit(f, lambda c: c["config"].update(num_latents="2")), "run's settings in"),
+        (lambda f: _edit(f, lambda c: c.update(event_shape=[10**9])), "run's weights in"),
+        (lambda f: (f / CONFIG).write_text("[" * 100_000), "run's settings in"),
         (lambda f: (f / WEIGHTS).unlink(), "run's weights in"),
         (lambda f: (f / WEIGHTS).write_bytes(b""), "run's weights in"),
         (lambda f: os.truncate(f / WEIGHTS, 100), "run's weights in"),
@@ -119,3 +122,139 @@ def test_damage_is_one_line(folder: Path, damage: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         load_run(folder)
     assert "\n" not in str(error.value)
+
+
+def _trainer() -> Trainer:
+    pyro.set_rng_seed(0)
+    data, held_out = tiny_data(23), tiny_data(5)
+    options = {"batch_size": 5, "learning_rate": 0.01, "averaging": 0.9}
+    return Trainer(tiny_vae(), RlooELBO(2), data, held_out, **options)
+
+
+def test_training_continues_from_the_file_bit_for_bit(folder: Path) -> None:
+    whole, first, second = _trainer(), _trainer(), _trainer()
+    list(whole.run(4))
+    list(first.run(2))
+    write_state(folder, first.state_dict())
+    second.load_state_dict(read_state(folder))
+    list(second.run(4))
+    theirs = second.state_dict().tensors
+    for name, value in whole.state_dict().tensors.items():
+        assert torch.equal(value, theirs[name]), name
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: os.truncate(path, 1000),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:]),
+    ],
+)
+def test_a_damaged_state_is_one_line(folder: Path, damage: Any) -> None:
+    write_state(folder, _trainer().state_dict())
+    damage(folder / STATE)
+    with pytest.raises(ValueError, match=r"Expected the state of a training in .*Restore") as error:
+        read_state(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_in_the_place_of_a_state(folder: Path) -> None:
+    (folder / STATE).write_bytes((folder / WEIGHTS).read_bytes())
+    with pytest.raises(ValueError, match="Expected the state of this training"):
+        _trainer().load_state_dict(read_state(folder))
+
+
+def test_two_loaded_models_used_alternately(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    x, models, runs = tiny_data(5), [], []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        models.append(build_vae(CONFIG_OF_RUN, (4,)))
+        folder = create_run(tmp_path / str(seed), "")
+        write_config(folder, CONFIG_OF_RUN, (4,), {})
+        write_weights(folder, models[-1].state_dict(), 1)
+        runs.append(load_run(folder))
+    for _ in range(2):
+        for model, run in zip(models, runs, strict=True):
+            assert torch.equal(run.vae.encode(x), model.encode(x))
+    assert not torch.equal(runs[0].vae.encode(x), runs[1].vae.encode(x))
+
+
+def test_metrics_rewind_to_a_step(folder: Path) -> None:
+    lines = [
+        {"epoch": 1, "step": 100},
+        {"epoch": 1, "train_elbo": -3.0},
+        {"epoch": 2, "step": 100},
+        {"epoch": 2, "step": 200},
+        {"epoch": 2, "train_elbo": -2.0},
+        {"epoch": 3, "step": 100},
+    ]
+    for line in lines:
+        append_metrics(folder, line)
+    with (folder / METRICS).open("a") as file:
+        file.write('{"epoch": 3, "st')  # what a killed writer leaves
+    assert read_metrics(folder) == lines
+    assert rewind_metrics(folder, 2, 0) == lines[:5]
+    assert rewind_metrics(folder, 1, 100) == lines[:3]
+    assert read_metrics(folder) == lines[:3]
+    assert rewind_metrics(folder, 0, 0) == []
+
+
+@pytest.mark.parametrize("line", [b"\xff", b"[1]", b"1", b"{", b"[" * 100_000])
+def test_damaged_metrics_are_one_line(folder: Path, line: bytes) -> None:
+    (folder / METRICS).write_bytes(b'{"epoch": 1}\n' + line + b"\n")
+    with pytest.raises(ValueError, match=r"Expected a JSON object a line in .*Remove") as error:
+        read_metrics(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_evaluations_by_part(folder: Path) -> None:
+    assert read_evaluation(folder) == {}
+    write_evaluation(folder, "test", {"elbo": -1.5})
+    write_evaluation(folder, "train", {"elbo": -1.0})
+    assert read_evaluation(folder) == {"test": {"elbo": -1.5}, "train": {"elbo": -1.0}}
+    (folder / EVALUATION).write_text("{")
+    with pytest.raises(ValueError, match="Expected a run's evaluation"):
+        read_evaluation(folder)
+
+
+def test_a_run_of_format_1_loads(folder: Path) -> None:
+    """It knew neither hidden sizes, nor beta, nor the epoch of its weights."""
+    vae = build_vae(Config(num_latents=2, num_categories=3), (4,)).float()
+    save_file(vae.state_dict(), folder / WEIGHTS)
+
+    def old(content: Any) -> None:
+        content["format"] = 1
+        for name in ("hidden", "beta", "free_bits"):
+            del content["config"][name]
+
+    _edit(folder, old)
+    run = load_run(folder)
+    assert run.config.hidden == (512, 256)
+    assert run.epoch == 0
+
+
+FIXTURE = Path(__file__).parent / "fixtures" / "run-format-2"
+
+
+def test_a_run_of_today_loads_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made by tests/fixtures/make_run.py; its numbers must never change."""
+    torch.set_default_dtype(torch.float32)
+    run = load_run(FIXTURE)
+    expected = json.loads((FIXTURE / "expected.json").read_text())
+    x = torch.eye(4).unflatten(-1, (2, 2))
+    torch.testing.assert_close(run.vae.encode(x), torch.tensor(expected["logits"]))
+    assert run.epoch == expected["epoch"]
+    state = read_state(FIXTURE)
+    assert state.progress["epoch"] == expected["epochs"]
+    monkeypatch.syspath_prepend(str(FIXTURE.parent))
+    from make_run import make_trainer
+
+    trainer = make_trainer()
+    trainer.load_state_dict(state)
+    records = list(trainer.run(expected["epochs"] + 1))
+    assert records[0].train_elbo == pytest.approx(expected["next_train_elbo"], rel=1e-4)
+    assert len(read_metrics(FIXTURE)) == expected["epochs"]

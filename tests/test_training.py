@@ -10,7 +10,7 @@ import torch
 from pyro.infer import SVI, Trace_ELBO
 from zoo import ELBOS, SCALE_DEPENDENT, tiny_data, tiny_vae
 
-from pyro_dvae import BinaryImages, DiscreteVAE, EnumeratedELBO, RlooELBO, evaluate, fit
+from pyro_dvae import BinaryImages, DiscreteVAE, EnumeratedELBO, RlooELBO, Trainer, evaluate, fit
 
 EXACT = {"atol": 1e-10, "rtol": 0}
 
@@ -226,11 +226,39 @@ def test_wrong_event_shape_is_refused_before_the_first_step() -> None:
         next(fit(tiny_vae(), RlooELBO(2), tiny_data(9, (5,))))
 
 
-def test_infinite_loss_names_the_epoch() -> None:
-    with pytest.raises(
-        FloatingPointError, match="Expected a finite loss; got NaN or infinity in epoch 1"
-    ):
+def test_infinite_loss_names_step_and_term() -> None:
+    what = r"NaN or infinity in the reconstruction term, .*, at step 2 of 5 of epoch 1"
+    with pytest.raises(FloatingPointError, match=what) as error:
         train(learning_rate=1e300)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("check_every", [1, 3, 100])
+def test_a_step_that_is_not_finite_is_not_taken(
+    check_every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor any after it, where the device is looked at later."""
+
+    class Spoilt(RlooELBO):
+        steps = 0
+
+        def differentiable_loss(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+            self.steps += 1
+            loss = super().differentiable_loss(*args, **kwargs)
+            if self.steps == 7:  # the value stays finite
+                weight = vae.decoder.layers[0].bias
+                loss = loss + (weight - weight.detach()).sum().sqrt()
+            return loss
+
+    monkeypatch.setattr(Trainer, "check_every", check_every)
+    pyro.set_rng_seed(0)
+    vae, path = tiny_vae(), []
+    trainer = Trainer(vae, Spoilt(2), tiny_data(23), batch_size=5, learning_rate=0.01)
+    what = "infinity in the .*gradient.*, at step 2 of 5 of epoch 2; the step was not taken"
+    with pytest.raises(FloatingPointError, match=what):
+        list(trainer.run(3, on_step=lambda *_: path.append(weights(vae))))
+    assert torch.equal(weights(vae), path[5])
+    assert len(path) <= 5 + check_every
 
 
 @pytest.mark.parametrize(
