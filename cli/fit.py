@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import CommandError, Device, DeviceOption, SeedOption, user_errors
+from .options import Device, DeviceOption, SeedOption, fail, user_errors
 
 if TYPE_CHECKING:
-    from pyro_dvae import Config, DiscreteVAE, EpochRecord, Evaluation, Images
+    from pyro_dvae import Config
+
+_SETTINGS = {
+    "latents": "num_latents",
+    "categories": "num_categories",
+    "particles": "num_particles",
+    "lr": "learning_rate",
+}
+"""Options whose setting has another name."""
+_NO_SETTINGS = {"run_dir", "resume", "epochs", "data", "data_dir", "device", "log_every"}
+_NO_SETTINGS |= {"tensorboard"}
+"""Options that a resumed run may change; the data are checked by themselves."""
 
 
 def fit(
+    context: typer.Context,
     run_dir: Annotated[
         Path | None,
         typer.Argument(
             help="New folder for the run; runs/<data>-d4k8-<estimator>-<n> if left out."
         ),
     ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Run folder to continue; --epochs may grow.")
+    ] = None,
     epochs: Annotated[int, typer.Option(help="The most epochs to train.")] = 50,
     latents: Annotated[int, typer.Option(help="D, the categorical variables of a code.")] = 4,
     categories: Annotated[int, typer.Option(help="K, the categories of each variable.")] = 8,
+    hidden: Annotated[
+        str, typer.Option(help="Widths of the encoder's hidden layers; the decoder reverses them.")
+    ] = "512,256",
     estimator: Annotated[
         str, typer.Option(help="trace (Pyro's Trace_ELBO), rloo, ...; the README lists them all.")
     ] = "rloo",
@@ -36,6 +55,10 @@ def fit(
     baseline: Annotated[
         str, typer.Option(help="Of reinforce: none, running_mean, or a number of nats.")
     ] = "running_mean",
+    beta: Annotated[float, typer.Option(help="Weight of the KL term in the gradient.")] = 1.0,
+    free_bits: Annotated[
+        float, typer.Option(help="Nats a latent whose KL the gradient leaves alone.")
+    ] = 0.0,
     batch_size: Annotated[int, typer.Option(help="Images a step.")] = 100,
     lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
     averaging: Annotated[
@@ -57,207 +80,106 @@ def fit(
     patience: Annotated[
         int, typer.Option(help="Epochs without a better validation ELBO before stopping; 0: never.")
     ] = 10,
+    log_every: Annotated[
+        int, typer.Option(help="Steps between lines in metrics.jsonl; 0: one an epoch.")
+    ] = 0,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too.")
+    ] = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
 ) -> None:
-    """Train a discrete VAE, best validation weights kept.
+    """Train a discrete VAE, best validation weights kept; saved after every epoch.
 
     Example: pdvae fit --epochs 50 --latents 4 --categories 8
     """
+    if resume is not None and run_dir is not None:
+        fail(f"Expected a new run folder or --resume; got both, {run_dir}. Leave one out.")
+    if log_every < 0:
+        fail(f"Expected --log-every of at least 0; got {log_every}. Raise it.")
     with user_errors():
-        from pyro_dvae.checkpoints import create_run
+        from pyro_dvae import Config
+        from pyro_dvae.checkpoints import create_run, read_config
         from pyro_dvae.checks import one_of
-        from pyro_dvae.config import ESTIMATORS, Config
-        from pyro_dvae.data import load_images
+        from pyro_dvae.config import ESTIMATORS
+        from pyro_dvae.data import make_splits
 
         from .devices import pick_device
+        from .inputs import data_facts, run_images
+        from .train import require_tensorboard, train
 
-        one_of("estimator", estimator, ESTIMATORS)
-        default_particles = ESTIMATORS[estimator].particles
-        config = Config(
-            binarize=binarize,
-            num_latents=latents,
-            num_categories=categories,
-            estimator=estimator,
-            num_particles=default_particles if particles is None else particles,
-            baseline=baseline,
-            temperature=temperature,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=lr,
-            averaging=averaging,
-            validation=validation,
-            patience=patience or None,
-            seed=seed,
-        )
         target = pick_device(device)
-        images = load_images(data, data_dir)
-        if images.notice:
-            print(images.notice, file=sys.stderr)
-        name = f"{images.name}-d{latents}k{categories}-{estimator}"
-        folder = create_run(run_dir, name)
-    try:
-        _train(folder, config, images, target)
-    except (OSError, FloatingPointError) as error:
-        raise CommandError(str(error), 1) from error
-    except KeyboardInterrupt:
-        raise CommandError(f"interrupted; the best weights so far are in {folder}", 130) from None
+        named = _named(context)
+        if "estimator" in named:
+            one_of("estimator", estimator, ESTIMATORS)
+        values: dict[str, Any] = {
+            **context.params,
+            "hidden": _hidden(hidden),
+            "patience": patience or None,
+            "particles": ESTIMATORS[estimator].particles if particles is None else particles,
+        }
+        settings = {
+            _SETTINGS.get(name, name): value
+            for name, value in values.items()
+            if name not in _NO_SETTINGS
+        }
+        if resume is None:
+            config = Config(epochs=epochs, **settings)
+            images = run_images(data, data_dir)
+            if images.notice:
+                print(images.notice, file=sys.stderr)
+            name = f"{images.name}-d{latents}k{categories}-{estimator}"
+        else:
+            run = read_config(resume)
+            _refuse_other_settings(resume, run.config, settings, named)
+            config = replace(run.config, epochs=epochs) if "epochs" in named else run.config
+            images = run_images(data, data_dir, run.data)
+        splits = make_splits(
+            images, binarize=config.binarize, validation=config.validation, seed=config.seed
+        )
+        if tensorboard:
+            require_tensorboard()
+        folder = create_run(run_dir, name) if resume is None else resume
+    train(
+        folder,
+        config,
+        splits,
+        data_facts(splits, config),
+        target,
+        resume=resume is not None,
+        log_every=log_every,
+        tensorboard=tensorboard,
+    )
 
 
-def _train(folder: Path, config: Config, images: Images, device: Any) -> None:
-    import torch
-
-    from pyro_dvae import BinaryImages, __version__, build_elbo, build_vae, evaluate, split
-    from pyro_dvae.checkpoints import append_metrics, write_config, write_weights
-    from pyro_dvae.config import ESTIMATORS
-    from pyro_dvae.streams import RandomStream
-    from pyro_dvae.training import fit as train
-
-    event_shape = tuple(images.train.shape[1:])
-    train_rows, validation_rows = split(len(images.train), config.validation, config.seed)
-    pixels = BinaryImages(images.train, config.binarize, seed=config.seed)
-    training = pixels.subset(train_rows).to(device)
-    held_out = pixels.subset(validation_rows).fixed(config.seed).to(device)
-    facts = {
-        "name": images.name,
-        "source": images.source,
-        "binarize": config.binarize,
-        "num_train": len(training),
-        "num_validation": len(held_out),
-        "num_test": len(images.test),
+def _named(context: typer.Context) -> set[str]:
+    """The options that the command line names."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {
+        name for name, source in sources.items() if source is not None and source.name != "DEFAULT"
     }
-    with RandomStream(config.seed):
-        vae = build_vae(config, event_shape).to(device)
-        elbo = build_elbo(config, event_shape)
-    write_config(folder, config, event_shape, facts, __version__)
-    write_weights(folder, vae)
-    print(
-        f"{folder}: {images.name} from {images.source}, {len(training)} training and "
-        f"{len(held_out)} validation images, binarisation {config.binarize}, "
-        f"{config.estimator} with {config.num_particles} particles, {device}"
-    )
-
-    records: list[EpochRecord] = []
-    value = ESTIMATORS[config.estimator].value
-    with _Progress(config.epochs, value) as progress:
-        for record in train(
-            vae,
-            elbo,
-            training,
-            held_out,
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            averaging=config.averaging,
-            patience=config.patience,
-            seed=config.seed,
-            on_step=progress.step,
-        ):
-            records.append(record)
-            append_metrics(folder, vars(record))
-            if record.is_best:
-                write_weights(folder, vae)
-            progress.epoch(record)
-    if len(records) < config.epochs:
-        print(f"stopped: no better validation ELBO for {config.patience} epochs")
-
-    grey = images.test.to(device, torch.float32) / 255
-    test = BinaryImages(images.test, config.binarize, seed=config.seed).fixed(config.seed)
-    scores = evaluate(vae, test.to(device), seed=config.seed)
-    append_metrics(folder, {"test": vars(scores)})
-    _report(scores, config)
-    _draw(folder, vae, records, config, grey[:12], test[:12].to(device))
-    print(f"run folder: {folder}")
 
 
-class _Progress:
-    """A bar on a terminal, a line an epoch elsewhere."""
-
-    def __init__(self, epochs: int, value: str) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self.epochs = epochs
-        self.train = "train" if value == "ELBO" else f"(train {value})"
-        self.done = 0
-        self.bar = Progress(
-            TextColumn("epoch"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(),
-            disable=not sys.stdout.isatty(),
-        )
-        self.task = self.bar.add_task("", total=epochs)
-
-    def __enter__(self) -> _Progress:
-        if not self.bar.disable:  # a disabled bar of an older rich still prints a newline
-            self.bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if not self.bar.disable:
-            self.bar.stop()
-
-    def step(self, step: int, steps: int) -> None:
-        self.bar.update(self.task, completed=round(self.done + step / steps, 2))
-
-    def epoch(self, record: EpochRecord) -> None:
-        self.done = record.epoch
-        train, held_out = f"{record.train_elbo:.2f}", f"{record.validation_elbo:.2f}"
-        self.bar.update(
-            self.task,
-            completed=self.done,
-            description=f"ELBO {self.train} {train}, validation {held_out}",
-        )
-        if self.bar.disable:
-            print(
-                f"epoch {record.epoch}/{self.epochs}: ELBO {self.train} {train}, validation "
-                f"{held_out} "
-                f"nats/image, {record.seconds:.0f} s",
-                flush=True,
-            )
+def _hidden(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(",") if size.strip())
+    except ValueError:
+        fail(f"Expected --hidden as numbers with commas between; got {text!r}. Use 512,256, say.")
 
 
-def _report(scores: Evaluation, config: Config) -> None:
-    exact = scores.standard_error == 0
-    how = "exact" if exact else f"± {scores.standard_error:.2f}, by draws"
-    print(
-        f"test ELBO {scores.elbo:.2f} nats/image ({how}; {config.binarize} binarisation, "
-        f"{scores.num_data} images)\n"
-        f"  = entropy {scores.entropy:.2f} - D log K {-scores.log_prior:.2f} "
-        f"- BCE {-scores.log_likelihood:.2f}"
-    )
-    if scores.log_marginal is None:
-        codes = f"{config.num_categories}^{config.num_latents}"
-        print(f"  log p(x): not summed, K^D = {codes} is too large")
-    else:
-        print(f"  log p(x) {scores.log_marginal:.2f} (exact, all codes)")
-
-
-def _draw(
-    folder: Path,
-    vae: DiscreteVAE,
-    records: list[EpochRecord],
-    config: Config,
-    grey: Any,
-    binary: Any,
+def _refuse_other_settings(
+    folder: Path, config: Config, settings: dict[str, Any], named: set[str]
 ) -> None:
-    from pyro_dvae import plots
-    from pyro_dvae.streams import RandomStream
-
-    caption = f"D={config.num_latents}, K={config.num_categories}, {config.estimator}"
-    plots.save_figure(plots.elbo_figure(records, caption), folder / "elbo.png")
-    plots.save_figure(
-        plots.reconstruction_figure(vae, grey, binary, config.seed), folder / "reconstructions.png"
-    )
-    plots.save_figure(plots.latents_figure(vae, binary[0]), folder / "latents.png")
-    with RandomStream(config.seed, binary.device):
-        means = vae.sample(64, means=True)
-    title = "means of p(x|z), z from the prior"
-    plots.save_figure(plots.image_grid(means, 8, title), folder / "samples.png")
+    differences = []
+    for name in sorted(named - _NO_SETTINGS):
+        setting = _SETTINGS.get(name, name)
+        if settings[setting] != getattr(config, setting):
+            option = name.replace("_", "-")
+            differences.append(
+                f"--{option} {settings[setting]} (the run's: {getattr(config, setting)})"
+            )
+    if differences:
+        fail(
+            f"Expected the settings of {folder}; got {', '.join(differences)}. Leave them out, or "
+            "start a new run."
+        )

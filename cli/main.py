@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
+from .compare import compare
+from .decode import decode
+from .encode import encode
+from .evaluate import evaluate
 from .fit import fit
 from .gradients import gradients
+from .info import info
 from .options import CommandError
+from .reconstruct import reconstruct
 from .sample import sample
+from .score import score
+from .traverse import traverse
 
 app = typer.Typer(
     name="pdvae",
@@ -22,6 +30,14 @@ app = typer.Typer(
 )
 app.command()(fit)
 app.command()(sample)
+app.command()(reconstruct)
+app.command()(traverse)
+app.command()(encode)
+app.command()(decode)
+app.command()(score)
+app.command()(evaluate)
+app.command()(compare)
+app.command()(info)
 app.command()(gradients)
 
 

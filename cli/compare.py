@@ -1,0 +1,199 @@
+"""`pdvae compare`: runs in one table, best ELBO first."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from .options import JsonOption, fail, user_errors
+from .report import aligned, figure, setting
+from .summary import History, read_history, stored_figures
+
+if TYPE_CHECKING:
+    from pyro_dvae import Config, Evaluation
+
+_HEADINGS = {
+    "num_latents": "D",
+    "num_categories": "K",
+    "num_particles": "particles",
+    "learning_rate": "lr",
+}
+"""Of settings whose name is long."""
+
+
+class Row(NamedTuple):
+    """A run as `compare` sees it."""
+
+    folder: Path
+    config: Config
+    settings: dict[str, Any]
+    """What decided the run, its data and the library's version too."""
+    measured: dict[str, Any]
+    """What runs must share to be compared."""
+    epoch: int
+    """Whose weights the folder holds."""
+    history: History
+    scores: Evaluation | None
+    notes: list[str]
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
+    split: Annotated[
+        str, typer.Option(help="Part of the runs' data: train, validation or test.")
+    ] = "test",
+    as_json: JsonOption = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Show runs that are not comparable, and mark them.")
+    ] = False,
+) -> None:
+    """Compare runs in one table, best ELBO first, by the figures that fit and evaluate stored.
+
+    Example: pdvae compare runs/* --split test
+    """
+    with user_errors():
+        from pyro_dvae.checks import one_of
+        from pyro_dvae.data import PARTS
+
+        one_of("--split", split, PARTS)
+        rows = [_read(folder, split) for folder in runs]
+    differences = _differences(rows)
+    if differences and not force:
+        fail(
+            f"Expected runs that can be compared; got {'; '.join(differences)}. Leave some out, "
+            "or pass --force."
+        )
+    rows.sort(key=lambda row: math.inf if row.scores is None else -row.scores.elbo)
+    for row in rows:
+        other = [name for name, value in row.measured.items() if value != rows[0].measured[name]]
+        if other:
+            row.notes.insert(0, f"NOT COMPARABLE with the first: other {', '.join(other)}")
+    remarks = _remarks(rows, split)
+    if as_json:
+        content = [_content(row) for row in rows]
+        facts = {"part": split, "comparable": not differences, "remarks": remarks}
+        print(json.dumps({**facts, "runs": content}))
+    else:
+        print(f"{split} part, nats per image, best ELBO first; gap: log p(x) - ELBO")
+        print(_table(rows))
+        for remark in remarks:
+            print(remark)
+
+
+def _read(folder: Path, part: str) -> Row:
+    from pyro_dvae.checkpoints import load_run
+
+    run = load_run(folder)
+    history = read_history(folder)
+    scores, todo = stored_figures(folder, part, run.epoch)
+    status = history.status(run.config)
+    notes = [status] if history.epochs < run.config.epochs else []
+    data = f"{run.data.get('name')} ({run.data.get('fingerprint', 'fingerprint unknown')})"
+    measured = {
+        "data": data,
+        "binarisation": run.config.binarize,
+        "number of images": run.data.get(f"num_{part}"),
+    }
+    if part != "test":  # whose images the split chose
+        measured |= {
+            "validation fraction": run.config.validation,
+            "seed of the split": run.config.seed,
+        }
+    settings = {**asdict(run.config), "data": data, "version": run.version}
+    notes += [todo] if todo else []
+    return Row(folder, run.config, settings, measured, run.epoch, history, scores, notes)
+
+
+def _differences(rows: list[Row]) -> list[str]:
+    differences = []
+    for name in rows[0].measured:
+        folders: dict[Any, list[str]] = {}
+        for row in rows:
+            folders.setdefault(row.measured[name], []).append(str(row.folder))
+        if len(folders) > 1:
+            groups = (f"{value} in {', '.join(where)}" for value, where in folders.items())
+            differences.append(f"{name} {' and '.join(groups)}")
+    return differences
+
+
+def _remarks(rows: list[Row], part: str) -> list[str]:
+    remarks = []
+    if any(row.scores is not None and row.scores.standard_errors for row in rows):
+        remarks.append("±: one standard error, over the draws of z for these images")
+    drawn = {row.config.seed for row in rows if row.config.binarize != "threshold"}
+    if part == "test" and len(drawn) > 1:
+        remarks.append(
+            "Runs of another seed score another binary draw of the same images: small differences "
+            "may be that noise."
+        )
+    return remarks
+
+
+def _table(rows: list[Row]) -> str:
+    known = [row.scores.importance_samples for row in rows if row.scores is not None]
+    bounds = sorted({k for k in known if k is not None})
+
+    def cells(name: str, k: int | None = None) -> list[str]:
+        return [
+            "-"
+            if row.scores is None
+            or getattr(row.scores, name) is None
+            or k not in (None, row.scores.importance_samples)
+            else figure(row.scores, name)
+            for row in rows
+        ]
+
+    columns = {
+        "run": [str(row.folder) for row in rows],
+        "ELBO": cells("elbo"),
+        "log p(x)": cells("log_marginal"),
+        **{f"bound({k})": cells("importance_bound", k) for k in bounds},
+        "gap": cells("posterior_gap"),
+        "D log K": [f"{_log_codes(row):.2f}" for row in rows],
+        "active": [
+            "-" if row.scores is None else f"{row.scores.active_latents}/{row.config.num_latents}"
+            for row in rows
+        ],
+        "epochs": [str(row.history.epochs) for row in rows],
+        "seconds": [f"{row.history.seconds:.0f}" for row in rows],
+    }
+    for name in _differing(rows):
+        columns[_HEADINGS.get(name, name)] = [setting(row.settings[name]) for row in rows]
+    sides = "<" + ">" * (len(columns) - 1)
+    if any(row.notes for row in rows):
+        columns["notes"] = ["; ".join(row.notes) for row in rows]
+        sides += "<"
+    return aligned([list(columns), *zip(*columns.values(), strict=True)], sides)
+
+
+def _content(row: Row) -> dict[str, Any]:
+    return {
+        "run": str(row.folder),
+        "epoch": row.epoch,
+        "status": row.history.status(row.config),
+        "epochs": row.history.epochs,
+        "seconds": row.history.seconds,
+        "d_log_k": _log_codes(row),
+        "settings": row.settings,
+        "figures": None if row.scores is None else asdict(row.scores),
+        "notes": row.notes,
+    }
+
+
+def _differing(rows: list[Row]) -> list[str]:
+    """Settings that are not the same in all runs; how many epochs is told by what was trained."""
+    first = rows[0].settings
+    return [
+        name
+        for name in first
+        if name != "epochs" and any(row.settings[name] != first[name] for row in rows)
+    ]
+
+
+def _log_codes(row: Row) -> float:
+    return row.config.num_latents * math.log(row.config.num_categories)

@@ -1,0 +1,66 @@
+"""`pdvae encode`: the codes of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import Device, DeviceOption, ForceOption, user_errors
+from .rows import (
+    BLOCK,
+    DataDirOption,
+    DataOption,
+    KeyOption,
+    RunArgument,
+    failed_writes,
+    file_for,
+    open_run,
+    read_rows,
+    weights_of,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def encode(
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .csv or .npz to write.")],
+    run: RunArgument = None,
+    data: DataOption = "test",
+    data_dir: DataDirOption = None,
+    key: KeyOption = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="All of q(z|x), not its most probable code.")
+    ] = False,
+    force: ForceOption = False,
+    device: DeviceOption = Device.auto,
+) -> None:
+    """Encode data into category indices 0 to K-1, or probabilities, of z1 to zD.
+
+    Example: pdvae encode runs/mnist-d4k8-rloo-1 --data test -o codes.csv
+    """
+    file_for(output, (".csv", ".npz"), force)
+    with user_errors():
+        from pyro_dvae.tables import write_rows
+
+        loaded, target = open_run(run, device)
+        rows = read_rows(loaded, data, data_dir, key)
+    name = "probabilities" if probabilities else "codes"
+    blocks = _blocks(loaded.vae, rows.x, target, probabilities)
+    with failed_writes():
+        write_rows(output, name, blocks, len(rows.x), labels=rows.labels)
+    config = loaded.config
+    what = "probabilities of the categories" if probabilities else "most probable codes"
+    print(
+        f"{output}: {what} (D={config.num_latents}, K={config.num_categories}) of {len(rows.x)} "
+        f"images of {rows.name}; {weights_of(loaded)}"
+    )
+
+
+def _blocks(vae: Any, x: Tensor, device: Any, probabilities: bool) -> Iterator[Tensor]:
+    for rows in x.split(BLOCK):
+        logits = vae.encode(rows.to(device)).detach()
+        yield (logits.softmax(-1) if probabilities else logits.argmax(-1)).cpu()

@@ -1,0 +1,185 @@
+"""`pdvae info`: what a run folder is, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from .options import JsonOption, fail, user_errors
+from .report import aligned, figure, setting
+from .summary import History, read_history, stored_figures
+
+T = TypeVar("T")
+
+
+def info(
+    run: Annotated[
+        Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what a run folder holds, whether all of it can be read, and how to go on.
+
+    Example: pdvae info runs/mnist-d4k8-rloo-1
+    """
+    with user_errors():
+        from pyro_dvae.checkpoints import CONFIG, newest_run, read_config
+
+        folder = run or newest_run()
+        if not (folder / CONFIG).is_file():
+            read_config(folder)  # which complains
+        content = _content(folder)
+    print(json.dumps(content) if as_json else aligned(_lines(content), "<<"))
+    if content["damaged"]:
+        fail("; ".join(content["damaged"]), 1)
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    """Everything that can be read, and under "damaged" why the rest cannot."""
+    from pyro_dvae.checkpoints import STATE, load_run, read_config, read_evaluation
+
+    damaged: list[str] = []
+
+    def attempt(read: Callable[..., T], *arguments: Any) -> T | None:
+        try:
+            return read(*arguments)
+        except (ValueError, OSError) as error:
+            damaged.append(str(error))
+            return None
+
+    content: dict[str, Any] = {"run": str(folder)}
+    settings = attempt(read_config, folder)
+    if settings is not None:
+        content |= {**settings._asdict(), "config": asdict(settings.config)}
+    run = None if settings is None else attempt(load_run, folder)
+    if run is not None:
+        content["weights_epoch"] = run.epoch
+        content["num_parameters"] = sum(weight.numel() for weight in run.vae.parameters())
+    stopped = attempt(_stopped, folder) if (folder / STATE).exists() else None
+    content["stopped"] = stopped
+    history = attempt(_history, folder, 0 if stopped is None else stopped["epoch"])
+    if history is not None:
+        content |= history._asdict()
+    content["status"] = content["continue"] = None
+    if settings is not None and history is not None:
+        content["status"] = status = history.status(settings.config)
+        if stopped is not None:
+            content["continue"] = _continue(folder, status, settings.config.epochs)
+    content["evaluation"] = attempt(read_evaluation, folder) or {}
+    content["figures"] = {
+        part: attempt(_figures, folder, part, run.epoch)
+        for part in content["evaluation"]
+        if run is not None
+    }
+    content["files"] = {
+        path.name: path.stat().st_size
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    }
+    return {**content, "damaged": damaged}
+
+
+def _stopped(folder: Path) -> dict[str, int]:
+    """Where a training would continue from."""
+    from pyro_dvae.checkpoints import STATE, read_state
+
+    progress = read_state(folder).progress
+    try:
+        return {"epoch": int(progress["epoch"]), "step": int(progress["step"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"Expected the state of a training in {folder / STATE}; got {error!r}. "
+            "Restore the file."
+        ) from error
+
+
+def _history(folder: Path, trained: int) -> History:
+    from pyro_dvae.checkpoints import METRICS
+
+    history = read_history(folder)
+    if history.epochs < trained:  # each is written there before it is in the state
+        raise ValueError(
+            f"Expected the {trained} epochs of the training in {folder / METRICS}; got "
+            f"{history.epochs}. Restore the file."
+        )
+    return history
+
+
+def _continue(folder: Path, status: str, epochs: int) -> str | None:
+    command = f"pdvae fit --resume {shlex.quote(str(folder))}"
+    if status.startswith("complete"):
+        return f"{command} --epochs {max(1, 2 * epochs)}"
+    return command if status.startswith("unfinished") else None
+
+
+def _figures(folder: Path, part: str, epoch: int) -> str:
+    scores, todo = stored_figures(folder, part, epoch)
+    if scores is None:
+        return todo
+    names = {
+        "ELBO": "elbo",
+        f"bound({scores.importance_samples})": "importance_bound",
+        "log p(x)": "log_marginal",
+    }
+    known = {label: name for label, name in names.items() if getattr(scores, name) is not None}
+    texts = [f"{label} {figure(scores, name)}" for label, name in known.items()]
+    return f"{', '.join(texts)} nats/image"
+
+
+def _lines(content: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = [("run", content["run"])]
+    if "config" in content:
+        lines += _setting_lines(content)
+    if content["status"] is not None:
+        lines.append(("training", f"{content['status']}, {content['seconds']:.0f} s"))
+        if content["best_elbo"] is not None:
+            best = f"epoch {content['best']}, validation ELBO {content['best_elbo']:.2f} nats/image"
+            lines.append(("best", best))
+    lines += [(part, text) for part, text in content["figures"].items() if text is not None]
+    files = [f"{size:>11,}  {name}" for name, size in content["files"].items()]
+    lines += _under("files", files)
+    stopped = content["stopped"]
+    if stopped is not None:
+        where = f"epoch {stopped['epoch']}"
+        where += f", step {stopped['step']} of the next" if stopped["step"] else ""
+        lines.append(("state", f"after {where}"))
+    else:
+        lines.append(("state", "none that a training could continue from"))
+    if content["continue"] is not None:
+        lines.append(("continue", content["continue"]))
+    if "weights_epoch" in content:
+        lines.append(("sample", f"pdvae sample {shlex.quote(content['run'])}"))
+    return lines
+
+
+def _setting_lines(content: dict[str, Any]) -> list[tuple[str, str]]:
+    from pyro_dvae.codes import describe_codes
+
+    config, data = content["config"], content["data"]
+    fingerprint = data.get("fingerprint", "unknown")
+    counts = ", ".join(
+        f"{data.get(f'num_{part}', 'unknown')} {part}" for part in ("train", "validation", "test")
+    )
+    shape = " x ".join(map(str, content["event_shape"]))
+    codes = describe_codes(config["num_latents"], config["num_categories"])
+    settings = ", ".join(f"{name}={setting(value)}" for name, value in config.items())
+    parameters = f", {content['num_parameters']:,} parameters" if "weights_epoch" in content else ""
+    return [
+        ("version", f"pyro_dvae {content['version']}"),
+        ("data", f"{data.get('name')} from {data.get('source')}, fingerprint {fingerprint}"),
+        ("images", f"{counts}; {shape}"),
+        ("model", f"K^D = {codes} codes{parameters}"),
+        *_under("settings", textwrap.wrap(settings, 80, break_on_hyphens=False)),
+    ]
+
+
+def _under(label: str, texts: list[str]) -> list[tuple[str, str]]:
+    """The label at the first text only."""
+    return [(label if i == 0 else "", text) for i, text in enumerate(texts)]

@@ -1,0 +1,70 @@
+"""How far the training is: a bar on a terminal, a line an epoch elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyro_dvae import EpochRecord
+
+
+class Progress:
+    """Shows epochs.
+
+    Args:
+        epochs: in all.
+        done: of them, before.
+        value: what the training value is, "ELBO" or another.
+    """
+
+    def __init__(self, epochs: int, done: int, value: str) -> None:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self.epochs = epochs
+        self.done = done
+        self.train = "train" if value == "ELBO" else f"(train {value})"
+        self.bar = Progress(
+            TextColumn("epoch"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            disable=not sys.stdout.isatty(),
+        )
+        self.task = self.bar.add_task("", total=epochs, completed=done)
+
+    def __enter__(self) -> Progress:
+        if not self.bar.disable:  # a disabled bar of an older rich still prints a newline
+            self.bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self.bar.disable:
+            self.bar.stop()
+
+    def step(self, step: int, steps: int) -> None:
+        """A step of an epoch is done."""
+        self.bar.update(self.task, completed=round(self.done + step / steps, 2))
+
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch is done."""
+        self.done = record.epoch
+        train, held_out = f"{record.train_elbo:.2f}", f"{record.validation_elbo:.2f}"
+        self.bar.update(
+            self.task,
+            completed=self.done,
+            description=f"ELBO {self.train} {train}, validation {held_out}",
+        )
+        if self.bar.disable:
+            print(
+                f"epoch {record.epoch}/{self.epochs}: ELBO {self.train} {train}, validation "
+                f"{held_out} nats/image, {record.seconds:.0f} s",
+                flush=True,
+            )

@@ -1,0 +1,62 @@
+"""`pdvae reconstruct`: what a model makes of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .rows import (
+    DataDirOption,
+    InputOption,
+    KeyOption,
+    RunArgument,
+    failed_writes,
+    file_for,
+    only_images,
+    open_run,
+    read_rows,
+    weights_of,
+)
+
+_MOST = 100
+
+
+def reconstruct(
+    run: RunArgument = None,
+    input_file: InputOption = None,
+    key: KeyOption = None,
+    num: Annotated[
+        int, typer.Option("--num", "-n", help=f"Images, the first ones; at most {_MOST}.")
+    ] = 12,
+    output: Annotated[Path, typer.Option("--output", "-o", help="PNG to write.")] = Path(
+        "reconstructions.png"
+    ),
+    data_dir: DataDirOption = None,
+    seed: SeedOption = 0,
+    force: ForceOption = False,
+    device: DeviceOption = Device.cpu,
+) -> None:
+    """Draw images, their binarised draws, the means of p(x|z) at their codes, and draws of it.
+
+    Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o reconstructions.png
+    """
+    if not 1 <= num <= _MOST:
+        fail(f"Expected -n from 1 to {_MOST}; got {num}. Change it.")
+    file_for(output, (".png",), force)
+    with user_errors():
+        from pyro_dvae.plots import reconstruction_figure, save_figure
+
+        loaded, target = open_run(run, device)
+        only_images(loaded)
+        rows = read_rows(loaded, input_file or "test", data_dir, key)
+        grey, binary = rows.grey(num).to(target), rows.x[:num].to(target)
+        figure = reconstruction_figure(loaded.vae, grey, binary, seed)
+    with failed_writes():
+        save_figure(figure, output)
+    print(
+        f"{output}: {len(binary)} images of {rows.name}, means and draws of p(x|z) at their most "
+        f"probable codes; {weights_of(loaded)}, seed {seed}"
+    )

@@ -1,0 +1,107 @@
+"""The figures of an evaluation for people: the end of `fit`, and `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyro_dvae import Evaluation
+
+
+def report(scores: Evaluation, part: str, binarize: str) -> None:
+    """Print every figure, those that come from draws with ± one standard error.
+
+    Args:
+        scores: the figures.
+        part: of the data, "test" say.
+        binarize: how the data became binary.
+    """
+    from pyro_dvae.evaluation import ordering
+    from pyro_dvae.usage import ACTIVE_INFORMATION
+
+    how = "by draws" if "elbo" in scores.standard_errors else "exact"
+    print(
+        f"{part} ELBO {figure(scores, 'elbo')} nats/image ({how}; {binarize} binarisation, "
+        f"{scores.num_data} images)\n"
+        f"  = entropy {figure(scores, 'entropy')} - D log K {figure(scores, 'log_prior', sign=-1)} "
+        f"- BCE {figure(scores, 'log_likelihood', sign=-1)}"
+    )
+    bound = f"bound({scores.importance_samples})"
+    if scores.log_marginal is None:
+        print("  log p(x): not summed over all codes")
+    else:
+        print(f"  log p(x) {figure(scores, 'log_marginal')} (exact, all codes)")
+    if scores.importance_bound is not None:
+        print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
+    print(f"  {ordering(scores)}")
+    rows = [
+        ("posterior gap", "posterior_gap", "log p(x) - ELBO = KL(q(z|x) || p(z|x))"),
+        ("importance gap", "importance_gap", f"{bound} - ELBO"),
+        ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
+        ("KL(q || prior)", "kl", "D log K - entropy"),
+        ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P pixels"),
+    ]
+    known = []
+    for label, name, formula in rows:
+        if getattr(scores, name) is not None:
+            text = figure(scores, name, places=4 if name == "bits_per_dimension" else 2)
+            value, _, error = text.partition(" ")
+            known.append((label, value, error, f"= {formula}"))
+    print(_indented(aligned(known, "<><<")))
+    if scores.standard_errors:
+        print("  (±: one standard error, over the draws of z for these images)")
+    print(f"\n{_indented(_latents(scores))}")
+    print(
+        f"  {scores.active_latents} of {len(scores.information_per_latent)} latents active "
+        f"(information of {ACTIVE_INFORMATION:g} nats or more); {scores.codes_used} codes used, "
+        f"perplexity {scores.code_perplexity:.1f}"
+    )
+
+
+def figure(scores: Evaluation, name: str, *, sign: int = 1, places: int = 2) -> str:
+    """A figure, times the sign, with its standard error where it comes from draws."""
+    # + 0.0, for -0.00 would puzzle.
+    value = round(sign * getattr(scores, name), places) + 0.0
+    error = scores.standard_errors.get(name)
+    return f"{value:.{places}f}" + ("" if error is None else f" ± {error:.2g}")
+
+
+def setting(value: Any) -> str:
+    """The value of a setting, as the command line would take it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+def aligned(rows: Sequence[Sequence[str]], sides: str) -> str:
+    """Lines of columns two blanks apart.
+
+    Args:
+        rows: texts, as many in each.
+        sides: for each column "<", aligned at the left, or ">", at the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _latents(scores: Evaluation) -> str:
+    columns = {
+        "KL": scores.kl_per_latent,
+        "information": scores.information_per_latent,
+        "perplexity": scores.perplexity_per_latent,
+    }
+    shown = {name: values for name, values in columns.items() if values is not None}
+    rows = [["latent", *shown]]
+    for latent, values in enumerate(zip(*shown.values(), strict=True), 1):
+        rows.append([f"z{latent}", *(f"{value:.3f}" for value in values)])
+    return aligned(rows, "<" + ">" * len(shown))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))

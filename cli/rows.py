@@ -1,0 +1,139 @@
+"""The run and the data of commands that work on data row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from .options import Device, fail, new_output
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pyro_dvae import Config, Run
+
+BLOCK = 256
+"""Rows that go through a network at once."""
+
+RunArgument = Annotated[
+    Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
+]
+DataOption = Annotated[
+    str,
+    typer.Option(
+        help="train, validation or test of the run's data, or a .npy or .npz file (N, H, W)."
+    ),
+]
+DataDirOption = Annotated[
+    Path | None, typer.Option(help="Folder of the run's data; where they were if left out.")
+]
+KeyOption = Annotated[
+    str | None, typer.Option(help="Name of the array in a .npz file that holds several.")
+]
+InputOption = Annotated[
+    Path | None,
+    typer.Option("--input", help="A .npy or .npz file (N, H, W); the run's test data if left out."),
+]
+
+
+class Rows(NamedTuple):
+    """N data, as a run takes them."""
+
+    x: Tensor
+    """(N, *event) zeros and ones."""
+    values: Tensor
+    """(N, *event), what they were before they were binarised."""
+    labels: Tensor | None
+    """(N,) int64."""
+    name: str
+    """For people."""
+
+    def grey(self, num: int) -> Tensor:
+        """(num, *event) in [0, 1], what the first of x were drawn from."""
+        import torch
+
+        is_grey = self.values.dtype == torch.uint8 and self.values.max() > 1
+        return self.values[:num] / 255 if is_grey else self.x[:num]
+
+
+def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
+    """Refuse an output of another kind, one that exists, or whose folder does not."""
+    if path.suffix.lower() not in suffixes:
+        fail(f"Expected an output {' or '.join(suffixes)}; got {path}. Change its suffix.")
+    new_output(path, force)
+
+
+def open_run(folder: Path | None, device: Device) -> tuple[Run, Any]:
+    """The run, the newest if None, with its model on the device, and the device."""
+    from pyro_dvae.checkpoints import load_run, newest_run
+
+    from .devices import pick_device
+
+    target = pick_device(device)
+    run = load_run(folder or newest_run())
+    run.vae.to(target)
+    return run, target
+
+
+def weights_of(run: Run) -> str:
+    """Whose weights were used, for people."""
+    return f"{run.folder}, weights of epoch {run.epoch}"
+
+
+def only_images(run: Run) -> None:
+    """Refuse to draw data that are no images."""
+    if len(run.event_shape) != 2:
+        fail(
+            f"Expected a run of images (H, W) to draw; got data of shape {run.event_shape} in "
+            f"{run.folder}. Use pdvae decode -o images.npz."
+        )
+
+
+def refuse_too_many_codes(config: Config, option: str, mend: str) -> None:
+    """Refuse an option that sums over all K^D codes where that cannot be done."""
+    from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+
+    code = (config.num_latents, config.num_categories)
+    if num_codes(*code) > MAX_CODES:
+        fail(
+            f"Expected at most {MAX_CODES} codes for {option}; got K^D = {describe_codes(*code)}. "
+            f"{mend}"
+        )
+
+
+def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None) -> Rows:
+    """Data under a run's settings: a part of its own, or a file's.
+
+    Raises:
+        ValueError: they are not there, or the run cannot take them.
+    """
+    from pyro_dvae.data import PARTS, binary_inputs, load_array
+
+    from .inputs import run_splits
+
+    config = run.config
+    if isinstance(data, str) and data in PARTS:
+        if key is not None:
+            fail(f"Expected --key with a .npz file; got it with {data}. Leave it out.")
+        part = run_splits(config, run.data, data_dir).part(data)
+        return Rows(*part, f"the {data} part of {run.data['name']}")
+    if data_dir is not None:
+        fail(f"Expected --data-dir with a part of the run's data; got {data}. Leave it out.")
+    if isinstance(data, str) and not Path(data).suffix:
+        fail(f"Expected {', '.join(PARTS)}, or a .npy or .npz file; got {data!r}. Name one.")
+    values, labels = load_array(data, key)
+    x = binary_inputs(values, run.event_shape, config.binarize, config.seed)
+    return Rows(x, values, labels, str(data))
+
+
+@contextmanager
+def failed_writes() -> Iterator[None]:
+    """Turn a write that failed into one line and exit status 1."""
+    try:
+        yield
+    except OSError as error:
+        fail(str(error), 1)

@@ -1,0 +1,167 @@
+"""`pdvae score`: how much each datum surprises a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from .options import Device, DeviceOption, ForceOption, JsonOption, user_errors
+from .rows import (
+    BLOCK,
+    DataDirOption,
+    DataOption,
+    KeyOption,
+    RunArgument,
+    failed_writes,
+    file_for,
+    open_run,
+    read_rows,
+    refuse_too_many_codes,
+    weights_of,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SHOWN = 20
+
+
+class Bound(str, Enum):
+    """What to score by."""
+
+    elbo = "elbo"
+    importance = "importance"
+    exact = "exact"
+
+
+def score(
+    run: RunArgument = None,
+    data: DataOption = "test",
+    bound: Annotated[
+        Bound, typer.Option(help="elbo, importance (tighter) or exact, which is log p(x).")
+    ] = Bound.elbo,
+    iw_samples: Annotated[
+        int, typer.Option(help="k of the importance-weighted bound.", min=2)
+    ] = 100,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV of all data to write.")
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Data to show; {_SHOWN} if left out, none beside -o.", min=1, show_default=False
+        ),
+    ] = None,
+    data_dir: DataDirOption = None,
+    key: KeyOption = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of the draws; the run's if left out.", min=0, max=2**63 - 1),
+    ] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    device: DeviceOption = Device.auto,
+) -> None:
+    """Score data for anomaly detection, in nats, the lowest score and highest surprise first.
+
+    Example: pdvae score runs/mnist-d4k8-rloo-1 --data test --bound importance -o scores.csv
+    """
+    if output is not None:
+        file_for(output, (".csv",), force)
+    with user_errors():
+        from pyro_dvae.tables import write_csv
+
+        loaded, target = open_run(run, device)
+        if bound is Bound.exact:
+            refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
+        rows = read_rows(loaded, data, data_dir, key)
+        draws = loaded.config.seed if seed is None else seed
+    values, variances = _values(loaded.vae, rows.x.to(target), bound, iw_samples, draws)
+    scores = _Scores(values, variances, rows.labels)
+    if output is not None:
+        with failed_writes():
+            write_csv(output, scores.header, scores.ranked(len(values)))
+    shown = list(scores.ranked(top or (_SHOWN if output is None else 0)))
+    mean, error = scores.mean()
+    if as_json:
+        facts = {
+            "run": str(loaded.folder),
+            "epoch": loaded.epoch,
+            "version": loaded.version,
+            "data": rows.name,
+            "binarize": loaded.config.binarize,
+            "num_data": len(values),
+            "bound": bound.value,
+            "importance_samples": iw_samples if bound is Bound.importance else None,
+            "mean": mean,
+            "standard_error": error,
+        }
+        named = [dict(zip(scores.header, row, strict=True)) for row in shown]
+        print(json.dumps({**facts, "scores": named}))
+        return
+    name = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}[bound.value]
+    how = "exact" if error is None else f"± {error:.2g}, seed {draws}"
+    print(
+        f"{'' if output is None else f'{output}: '}{name} of {len(values)} images of {rows.name}, "
+        f"mean {mean:.2f} nats/image ({how}; {loaded.config.binarize} "
+        f"binarisation); {weights_of(loaded)}"
+    )
+    if shown:
+        print(" ".join(f"{column:>14}" for column in scores.header))
+    for row in shown:
+        print(" ".join(f"{x:14}" if isinstance(x, int) else f"{x:14.3f}" for x in row))
+
+
+class _Scores(NamedTuple):
+    values: Tensor
+    """(N,) nats."""
+    variances: Tensor | None
+    """(N,) over the draws; None where there were none."""
+    labels: Tensor | None
+    """(N,)."""
+
+    @property
+    def header(self) -> list[str]:
+        label = [] if self.labels is None else ["label"]
+        error = [] if self.variances is None else ["standard_error"]
+        return ["rank", "index", *label, "score", *error]
+
+    def ranked(self, num: int) -> Iterator[list[int | float]]:
+        """The rows of the `num` lowest scores."""
+        order = self.values.argsort(stable=True)[:num]
+        errors = None if self.variances is None else self.variances.sqrt()
+        columns = [x[order] for x in (self.labels, self.values, errors) if x is not None]
+        rows = zip(order.tolist(), *(column.tolist() for column in columns), strict=True)
+        for rank, row in enumerate(rows, 1):
+            yield [rank, *row]
+
+    def mean(self) -> tuple[float, float | None]:
+        """The mean, and its standard error over the draws."""
+        mean = self.values.mean().item()
+        if self.variances is None:
+            return mean, None
+        return mean, self.variances.sum().sqrt().item() / len(self.values)
+
+
+def _values(
+    vae: Any, x: Tensor, bound: Bound, iw_samples: int, seed: int
+) -> tuple[Tensor, Tensor | None]:
+    from pyro_dvae.scoring import datum_terms
+
+    terms = datum_terms(
+        vae,
+        x,
+        exact=True if bound is Bound.exact else None,
+        importance_samples=iw_samples if bound is Bound.importance else None,
+        num_samples=16,
+        batch_size=BLOCK,
+        seed=seed,
+    )
+    name = {"elbo": "elbo", "importance": "importance_bound", "exact": "log_marginal"}[bound.value]
+    variances = terms.variances.get(name)
+    return getattr(terms, name).cpu(), None if variances is None else variances.cpu()

@@ -1,0 +1,257 @@
+"""The training of a run folder, from its start or from where it stopped."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .options import CommandError, fail, user_errors
+from .progress import Progress
+from .report import report
+from .signals import Signals, StopRequest
+
+if TYPE_CHECKING:
+    from pyro_dvae import Config, EpochRecord, Trainer
+    from pyro_dvae.data import Splits
+
+
+def train(
+    folder: Path,
+    config: Config,
+    splits: Splits,
+    facts: dict[str, Any],
+    device: Any,
+    *,
+    resume: bool,
+    log_every: int,
+    tensorboard: bool,
+) -> None:
+    """Train, saving before the first and after every epoch, and report.
+
+    Args:
+        folder: the run's.
+        config: its settings.
+        splits: its data.
+        facts: about the data, for `config.json`.
+        device: to train on.
+        resume: continue from the folder's last state, rather than start in an empty folder.
+        log_every: steps between lines in the metrics beside those of the epochs; 0 for none.
+        tensorboard: write event files too.
+    """
+    from pyro_dvae.storage import only_writer
+
+    with ExitStack() as held:
+        with user_errors():
+            held.enter_context(only_writer(folder))
+        try:
+            trainer, records = _prepare(folder, config, splits, facts, device, resume)
+            events = _event_log(folder, trainer.epoch + 1) if tensorboard else None
+            _say_what_starts(folder, config, splits, facts, trainer, device)
+            _run(folder, config, trainer, records, log_every, events)
+            _finish(folder, config, splits, trainer, records)
+        except OSError as error:
+            raise CommandError(f"{error}. What was saved before stays in {folder}.", 1) from error
+        except FloatingPointError as error:
+            raise CommandError(f"{error} The last good weights stay in {folder}.", 1) from error
+        except KeyboardInterrupt:
+            raise CommandError(
+                "interrupted at once; continue from the last save with pdvae fit --resume "
+                f"{folder}",
+                130,
+            ) from None
+
+
+def _prepare(
+    folder: Path,
+    config: Config,
+    splits: Splits,
+    facts: dict[str, Any],
+    device: Any,
+    resume: bool,
+) -> tuple[Trainer, list[EpochRecord]]:
+    from pyro_dvae import EpochRecord, Trainer, build_elbo, build_vae
+    from pyro_dvae.checkpoints import (
+        read_state,
+        rewind_metrics,
+        write_config,
+        write_state,
+        write_weights,
+    )
+    from pyro_dvae.streams import RandomStream
+
+    event_shape = tuple(splits.train.event_shape)
+    with RandomStream(config.seed):
+        vae = build_vae(config, event_shape).to(device)
+        elbo = build_elbo(config, event_shape)
+    trainer = Trainer(
+        vae,
+        elbo,
+        splits.train.to(device),
+        splits.validation.to(device),
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        averaging=config.averaging,
+        seed=config.seed,
+    )
+    if resume:
+        with user_errors():
+            trainer.load_state_dict(read_state(folder))
+            if trainer.epoch > config.epochs:
+                fail(
+                    f"Expected at least the {trainer.epoch} epochs that {folder} has; got "
+                    f"{config.epochs}. Raise --epochs."
+                )
+            lines = rewind_metrics(folder, trainer.epoch, trainer.step)
+            records = [EpochRecord(**line) for line in lines if "step" not in line]
+    else:
+        records = []
+        write_weights(folder, vae.state_dict(), epoch=0)
+        write_state(folder, trainer.state_dict())
+    write_config(folder, config, event_shape, facts)
+    return trainer, records
+
+
+def _say_what_starts(
+    folder: Path,
+    config: Config,
+    splits: Splits,
+    facts: dict[str, Any],
+    trainer: Trainer,
+    device: Any,
+) -> None:
+    print(
+        f"{folder}: {facts['name']} from {facts['source']}, {len(splits.train)} training and "
+        f"{len(splits.validation)} validation images, binarisation {config.binarize}, "
+        f"{config.estimator} with {config.num_particles} particles, {device}"
+    )
+    if trainer.epoch or trainer.step:
+        print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
+
+
+def _run(
+    folder: Path,
+    config: Config,
+    trainer: Trainer,
+    records: list[EpochRecord],
+    log_every: int,
+    events: Any,
+) -> None:
+    from pyro_dvae.checkpoints import append_metrics, write_state, write_weights
+    from pyro_dvae.config import ESTIMATORS
+
+    value = ESTIMATORS[config.estimator].value
+    with Signals() as signals, Progress(config.epochs, trainer.epoch, value) as progress:
+
+        def on_step(step: int, steps: int) -> None:
+            progress.step(step, steps)
+            if log_every and step % log_every == 0:
+                train_elbo = trainer.train_elbo
+                line = {"epoch": trainer.epoch + 1, "step": step, "train_elbo": train_elbo}
+                append_metrics(folder, line)
+                if events is not None:
+                    events.add_scalar("ELBO/steps", train_elbo, trainer.epoch * steps + step)
+            signals.check()
+
+        try:
+            for record in trainer.run(config.epochs, patience=config.patience, on_step=on_step):
+                records.append(record)
+                append_metrics(folder, vars(record))
+                if record.is_best:
+                    write_weights(folder, trainer.best_weights, record.epoch)
+                write_state(folder, trainer.state_dict())
+                progress.epoch(record)
+                if events is not None:
+                    _add_events(events, record)
+                signals.check()
+        except StopRequest as stop:
+            write_state(folder, trainer.state_dict())
+            done = f"epoch {trainer.epoch + 1}, step {trainer.step} of {trainer.steps}"
+            raise CommandError(
+                f"stopped in {done}, and saved. Continue with pdvae fit --resume {folder}",
+                stop.status,
+            ) from None
+    if trainer.epoch < config.epochs:
+        print(f"stopped: no better validation ELBO for {config.patience} epochs")
+
+
+def _finish(
+    folder: Path,
+    config: Config,
+    splits: Splits,
+    trainer: Trainer,
+    records: list[EpochRecord],
+) -> None:
+    from dataclasses import asdict
+
+    from pyro_dvae import evaluate
+    from pyro_dvae.checkpoints import write_evaluation
+    from pyro_dvae.usage import describe_collapse
+
+    trainer.keep_best()
+    test = splits.test.to(trainer.device)
+    scores = evaluate(trainer.vae, test, seed=config.seed)
+    epoch = 0 if trainer.best is None else trainer.best.epoch
+    write_evaluation(folder, "test", {**asdict(scores), "epoch": epoch})
+    report(scores, "test", config.binarize)
+    history = [record.validation_information for record in records]
+    collapse = describe_collapse([row for row in history if row is not None])
+    if collapse is not None:
+        print(collapse)
+    grey = splits.images.test[:12].to(trainer.device).float() / 255
+    _draw(folder, trainer.vae, records, config, grey, test[:12])
+    print(f"run folder: {folder}")
+
+
+def require_tensorboard() -> None:
+    """Refuse `--tensorboard` where it is not installed, before anything is made."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError:
+        fail(
+            "Expected the tensorboard package for --tensorboard; got none. Run "
+            "pip install 'pyro-dvae[tensorboard]', or leave the option out."
+        )
+
+
+def _event_log(folder: Path, first_epoch: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)
+
+
+def _add_events(events: Any, record: EpochRecord) -> None:
+    values = {
+        "ELBO/train": record.train_elbo,
+        "ELBO/validation": record.validation_elbo,
+        "log p(x)/validation": record.validation_log_marginal,
+    }
+    for latent, information in enumerate(record.validation_information or (), 1):
+        values[f"information/z{latent}"] = information
+    for name, value in values.items():
+        if value is not None:
+            events.add_scalar(name, value, record.epoch)
+    events.flush()
+
+
+def _draw(
+    folder: Path,
+    vae: Any,
+    records: list[EpochRecord],
+    config: Config,
+    grey: Any,
+    binary: Any,
+) -> None:
+    from pyro_dvae import plots
+    from pyro_dvae.streams import RandomStream
+
+    caption = f"D={config.num_latents}, K={config.num_categories}, {config.estimator}"
+    plots.save_figure(plots.elbo_figure(records, caption), folder / "elbo.png")
+    plots.save_figure(
+        plots.reconstruction_figure(vae, grey, binary, config.seed), folder / "reconstructions.png"
+    )
+    plots.save_figure(plots.latents_figure(vae, binary[0]), folder / "latents.png")
+    with RandomStream(config.seed, binary.device):
+        means = vae.sample(64, means=True)
+    title = "means of p(x|z), z from the prior"
+    plots.save_figure(plots.image_grid(means, 8, title), folder / "samples.png")

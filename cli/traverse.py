@@ -1,0 +1,60 @@
+"""`pdvae traverse`: what each latent does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Device, DeviceOption, ForceOption, fail, user_errors
+from .rows import (
+    DataDirOption,
+    InputOption,
+    KeyOption,
+    RunArgument,
+    failed_writes,
+    file_for,
+    only_images,
+    open_run,
+    read_rows,
+    weights_of,
+)
+
+
+def traverse(
+    run: RunArgument = None,
+    index: Annotated[
+        int, typer.Option(help="Which image of the test part, or of the file; the first is 0.")
+    ] = 0,
+    input_file: InputOption = None,
+    key: KeyOption = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="PNG to write.")] = Path(
+        "traverse.png"
+    ),
+    data_dir: DataDirOption = None,
+    force: ForceOption = False,
+    device: DeviceOption = Device.cpu,
+) -> None:
+    """Vary each latent of an image's code alone over its K categories: means of p(x|z).
+
+    Example: pdvae traverse runs/mnist-d4k8-rloo-1 --index 3 -o traverse.png
+    """
+    file_for(output, (".png",), force)
+    with user_errors():
+        from pyro_dvae.plots import latents_figure, save_figure
+
+        loaded, target = open_run(run, device)
+        only_images(loaded)
+        rows = read_rows(loaded, input_file or "test", data_dir, key)
+        if not 0 <= index < len(rows.x):
+            fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
+        figure = latents_figure(loaded.vae, rows.x[index].to(target))
+    with failed_writes():
+        save_figure(figure, output)
+    config = loaded.config
+    print(
+        f"{output}: means of p(x|z), D={config.num_latents} latents varied over K="
+        f"{config.num_categories} categories around the code of image {index} of {rows.name}; "
+        f"{weights_of(loaded)}"
+    )
