@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Device, DeviceOption, JsonOption, fail, user_errors
+from .options import Device, DeviceOption, JsonOption, RunSeedOption, fail, user_errors
 from .report import report
+from .rows import refuse_too_many_codes
 from .summary import History, read_history
 
 if TYPE_CHECKING:
-    from pyro_dvae import Config, Evaluation
+    from pyro_dvae import Evaluation
 
 
 def evaluate(
@@ -42,7 +43,7 @@ def evaluate(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the IDX files; where the run's lay if left out.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the draws; the run's if left out.")] = None,
+    seed: RunSeedOption = None,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
 ) -> None:
@@ -54,8 +55,6 @@ def evaluate(
         fail(f"Expected --iw-samples of at least 2, or 0; got {iw_samples}. Raise it.")
     if batch_size < 1:
         fail(f"Expected --batch-size of at least 1; got {batch_size}. Raise it.")
-    if seed is not None and not 0 <= seed < 2**63:
-        fail(f"Expected --seed from 0 to 2^63 - 1; got {seed}. Change it.")
     with user_errors():
         import pyro_dvae
         from pyro_dvae.checkpoints import load_run, newest_run, write_evaluation
@@ -70,7 +69,9 @@ def evaluate(
         loaded = load_run(run or newest_run())
         folder, config, facts, epoch = loaded.folder, loaded.config, loaded.data, loaded.epoch
         if exact:
-            _refuse_too_many_codes(config)
+            refuse_too_many_codes(
+                config, "--exact", "Use --no-exact, and --iw-samples for a tighter bound."
+            )
         history = read_history(folder)
         x = run_splits(config, facts, data_dir).part(split).x.to(target)
         if not as_json:
@@ -101,17 +102,6 @@ def evaluate(
         write_evaluation(folder, split, {**asdict(scores), "epoch": epoch})
     except (OSError, ValueError) as error:
         print(f"pdvae: the figures were not stored: {error}", file=sys.stderr)
-
-
-def _refuse_too_many_codes(config: Config) -> None:
-    from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
-
-    code = (config.num_latents, config.num_categories)
-    if num_codes(*code) > MAX_CODES:
-        fail(
-            f"Expected at most {MAX_CODES} codes for --exact; got K^D = {describe_codes(*code)}. "
-            "Use --no-exact, and --iw-samples for a tighter bound."
-        )
 
 
 def _collapse(scores: Evaluation, history: History, epoch: int) -> str | None:

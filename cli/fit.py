@@ -56,6 +56,11 @@ def fit(
         str, typer.Option(help="Of reinforce: none, running_mean, or a number of nats.")
     ] = "running_mean",
     beta: Annotated[float, typer.Option(help="Weight of the KL term in the gradient.")] = 1.0,
+    annealing: Annotated[
+        int | None,
+        typer.Option(help="Epochs in which beta falls to --beta; 10, or 0 for trace and marginal."),
+    ] = None,
+    initial_beta: Annotated[float, typer.Option(help="Where beta starts to fall.")] = 2.5,
     free_bits: Annotated[
         float, typer.Option(help="Nats a latent whose KL the gradient leaves alone.")
     ] = 0.0,

@@ -73,7 +73,8 @@ def main(args: list[str] | None = None) -> None:
         show = getattr(error, "format_message", None)
         if show is None:
             raise
-        print(f"pdvae: {' '.join(show().split())} See pdvae --help.", file=sys.stderr)
+        message = " ".join(show().split()).rstrip(".")
+        print(f"pdvae: {message}. See pdvae --help.", file=sys.stderr)
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -23,7 +23,10 @@ class Device(str, Enum):
 DeviceOption = Annotated[
     Device, typer.Option(help="auto: CUDA where there is one, else the CPU. One device is used.")
 ]
-SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**62)]
+RunSeedOption = Annotated[
+    int | None, typer.Option(help="Of the draws; the run's if left out.", min=0, max=2**62)
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

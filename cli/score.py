@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, JsonOption, user_errors
+from .options import Device, DeviceOption, ForceOption, JsonOption, RunSeedOption, user_errors
 from .rows import (
     BLOCK,
     DataDirOption,
@@ -59,10 +59,7 @@ def score(
     ] = None,
     data_dir: DataDirOption = None,
     key: KeyOption = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Of the draws; the run's if left out.", min=0, max=2**63 - 1),
-    ] = None,
+    seed: RunSeedOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,

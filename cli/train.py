@@ -92,6 +92,8 @@ def _prepare(
         batch_size=config.batch_size,
         learning_rate=config.learning_rate,
         averaging=config.averaging,
+        annealing=config.annealing or 0,
+        initial_beta=config.initial_beta,
         seed=config.seed,
     )
     if resume:

@@ -26,7 +26,13 @@ def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
     images = load_images(args.data, args.data_dir)
     data = BinaryImages(images.train)
     test = BinaryImages(images.test).fixed(seed=0)
-    config = Config(estimator=name, num_particles=ESTIMATORS[name].particles, seed=args.seed)
+    has_beta = ESTIMATORS[name].has_beta
+    config = Config(
+        estimator=name,
+        num_particles=ESTIMATORS[name].particles,
+        annealing=args.annealing if has_beta else 0,
+        seed=args.seed,
+    )
     torch.manual_seed(args.seed)
     vae = build_vae(config, (28, 28))
     curve = []
@@ -39,6 +45,8 @@ def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
         clock=time.process_time if args.cpu_seconds else time.perf_counter,
         learning_rate=args.lr,
         averaging=args.averaging,
+        annealing=config.annealing or 0,
+        initial_beta=config.initial_beta,
         seed=args.seed,
     ):
         elbo = evaluate(vae, test[: args.curve_images]).elbo
@@ -52,6 +60,7 @@ def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "data": images.name,
         "learning_rate": args.lr,
         "averaging": args.averaging,
+        "annealing": config.annealing,
         "threads": torch.get_num_threads(),
         "epochs": curve[-1][0],
         "seconds": curve[-1][1],
@@ -111,6 +120,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lr", type=float, default=Config.learning_rate)
     parser.add_argument("--averaging", type=float, default=Config.averaging)
+    parser.add_argument("--annealing", type=int, help="epochs; `pdvae fit`'s if left out")
     parser.add_argument("--curve-images", type=int, default=1000, help="scored at every epoch")
     parser.add_argument("--out", type=Path, default=Path("compared"))
     args = parser.parse_args()

@@ -121,7 +121,9 @@ def read_config(folder: Path) -> Settings:
                 f"{path}. Update pyro_dvae (the run was made by {content['pyro_dvae']})."
             )
         event_shape = tuple(int(size) for size in content["event_shape"])
-        config, data = Config(**content["config"]), dict(content["data"])
+        # Runs of format 1 were not annealed, and could not say so.
+        config = Config(**{"annealing": 0, **content["config"]})
+        data = dict(content["data"])
         return Settings(config, event_shape, data, str(content["pyro_dvae"]))
     except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(

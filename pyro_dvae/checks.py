@@ -21,7 +21,13 @@ def at_least(what: str, value: int, least: int) -> None:
         raise ValueError(f"Expected {what} of at least {least}; got {value}. Raise it.")
 
 
-def training_settings(batch_size: int, learning_rate: float, averaging: float) -> None:
+def training_settings(
+    batch_size: int,
+    learning_rate: float,
+    averaging: float,
+    annealing: int,
+    initial_beta: float,
+) -> None:
     """Raise a ValueError unless a `Trainer` can run with these."""
     at_least("batch size", batch_size, 1)
     if not 0 < learning_rate < math.inf:
@@ -30,6 +36,9 @@ def training_settings(batch_size: int, learning_rate: float, averaging: float) -
         )
     if not 0 <= averaging < 1:
         raise ValueError(f"Expected averaging in [0, 1); got {averaging}. Use 0.999, say, or 0.")
+    at_least("epochs of annealing", annealing, 0)
+    if not 0 <= initial_beta < math.inf:
+        raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 2.5, say.")
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:

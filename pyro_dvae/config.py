@@ -43,6 +43,7 @@ class Estimator(NamedTuple):
     least_particles: int = 1
     value: str = "ELBO"
     """What the training value is."""
+    has_beta: bool = True
 
 
 def _ours(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape], ELBO]:
@@ -75,7 +76,9 @@ def _relax(config: Config, event_shape: Shape) -> ELBO:
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "trace": Estimator(lambda c, _: Trace_ELBO(c.num_particles, 1, vectorize_particles=True)),
+    "trace": Estimator(
+        lambda c, _: Trace_ELBO(c.num_particles, 1, vectorize_particles=True), has_beta=False
+    ),
     "reinforce": Estimator(_reinforce),
     "nvil": Estimator(_nvil),
     "rloo": Estimator(_ours(RlooELBO), 4, 2),
@@ -92,7 +95,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "reinmax": Estimator(_ours(ReinMaxELBO)),
     "reinmax-rao": Estimator(_ours(ReinMaxRaoELBO)),
     "exact": Estimator(_summed(EnumeratedELBO)),
-    "marginal": Estimator(_summed(MarginalELBO), value="log p(x)"),
+    "marginal": Estimator(_summed(MarginalELBO), value="log p(x)", has_beta=False),
 }
 """Name on the command line -> how to build the ELBO."""
 
@@ -131,6 +134,9 @@ class Config:
     """Of the relaxations; None for the estimator's own default."""
     beta: float = 1.0
     """Weight of the KL term in the gradient; no reported number knows it."""
+    annealing: int | None = None
+    """Epochs in which beta falls from `initial_beta`; None for 10, or 0 where there is no beta."""
+    initial_beta: float = 2.5
     free_bits: float = 0.0
     """Nats a latent may carry for nothing; no reported number knows it."""
     epochs: int = 50
@@ -152,16 +158,26 @@ class Config:
         at_least("epochs", self.epochs, 0)
         if self.patience is not None:
             at_least("patience", self.patience, 1)
-        training_settings(self.batch_size, self.learning_rate, self.averaging)
+        has_beta = ESTIMATORS[self.estimator].has_beta
+        if self.annealing is None:
+            object.__setattr__(self, "annealing", 10 if has_beta else 0)
+        training_settings(
+            self.batch_size,
+            self.learning_rate,
+            self.averaging,
+            self.annealing or 0,
+            self.initial_beta,
+        )
         hidden_sizes(self.hidden)
         object.__setattr__(self, "hidden", tuple(self.hidden))  # JSON has lists
         for name, value in (("beta", self.beta), ("free bits", self.free_bits)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"Expected finite {name} >= 0; got {value}. Change it.")
-        if (self.beta, self.free_bits) != (1, 0) and self.estimator in ("trace", "marginal"):
+        if not has_beta and (self.beta, self.free_bits, self.annealing) != (1, 0, 0):
             raise ValueError(
-                f"Expected beta 1 and free bits 0 for the {self.estimator} estimator; got "
-                f"{self.beta} and {self.free_bits}. Choose another estimator, rloo say."
+                f"Expected beta 1, free bits 0 and annealing 0 for the {self.estimator} "
+                f"estimator; got {self.beta}, {self.free_bits} and {self.annealing}. Choose "
+                "another estimator, rloo say."
             )
         if not 0 < self.validation < 1:
             raise ValueError(

@@ -34,9 +34,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
         _flush_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too leaves nothing half written
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         free = shutil.disk_usage(path.parent).free / 2**20 if path.parent.is_dir() else 0
         raise OSError(f"Cannot write {path} ({free:.0f} MiB free): {error}") from error
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pyro_dvae.averaging import WeightAverage
 from pyro_dvae.batches import TensorData, TrainingData, check_data
 from pyro_dvae.checks import at_least, training_settings
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.evaluation import evaluate
 from pyro_dvae.failures import describe_failure
 from pyro_dvae.records import EpochRecord
@@ -38,10 +39,15 @@ class Trainer:
         batch_size: B; the last batch of an epoch may be shorter.
         learning_rate: Adam's.
         averaging: decay of the `WeightAverage` that is validated and kept; 0 keeps the weights.
+        annealing: epochs over which the ELBO's beta falls, linearly, from `initial_beta` to its
+            own. More than 1 keeps the guide's entropy up until the decoder has learnt something;
+            a guide that commits to codes early stays with bad ones.
+        initial_beta: where beta starts, if it is annealed.
         seed: of the shuffling, the data's random parts and the draws of z, a stream each.
 
     Raises:
-        ValueError: an argument out of range, or data outside the likelihood's support.
+        ValueError: an argument out of range, an ELBO without beta that is to be annealed, or data
+            outside the likelihood's support.
     """
 
     check_every = 1
@@ -57,9 +63,16 @@ class Trainer:
         batch_size: int = 100,
         learning_rate: float = 1e-3,
         averaging: float = 0.0,
+        annealing: int = 0,
+        initial_beta: float = 1.0,
         seed: int = 0,
     ) -> None:
-        training_settings(batch_size, learning_rate, averaging)
+        training_settings(batch_size, learning_rate, averaging, annealing, initial_beta)
+        if annealing and not isinstance(elbo, DiscreteELBO):
+            raise ValueError(
+                f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
+                "annealing=0, or a DiscreteELBO."
+            )
         data = TensorData(data) if isinstance(data, Tensor) else data
         at_least("training data", len(data), 1)
         self.vae, self.elbo, self.data, self.validation = vae, elbo, data, validation
@@ -73,6 +86,8 @@ class Trainer:
             weights += elbo.parameters()
         self.optimizer = torch.optim.Adam(weights, learning_rate, fused=self.device.type != "mps")
         self.average = WeightAverage(vae, averaging)
+        self.annealing, self.initial_beta = annealing, initial_beta
+        self.final_beta = elbo.beta if annealing else 1.0
         self.seed = seed
         self.shuffling = torch.Generator().manual_seed(seed)
         if self.device.type == "cuda":
@@ -149,6 +164,7 @@ class Trainer:
             self.vae.train()
             # Pyro's checks read from the device at every step; the trial run has made them.
             with ExitStack() as around:
+                around.callback(self._set_beta, self.final_beta)
                 around.enter_context(self.draws)
                 around.enter_context(pyro.validation_enabled(False))
                 around.enter_context(pyro.get_param_store().scope())
@@ -161,7 +177,19 @@ class Trainer:
                         break
             yield from self._end_epoch()
 
+    @property
+    def beta(self) -> float:
+        """The weight of the KL term in the next step."""
+        done = self.epoch + self.step / self.steps
+        left = max(0.0, 1 - done / self.annealing) if self.annealing else 0.0
+        return self.final_beta + left * (self.initial_beta - self.final_beta)
+
+    def _set_beta(self, beta: float) -> None:
+        if self.annealing:
+            self.elbo.beta = beta
+
     def _take_step(self, index: Tensor) -> None:
+        self._set_beta(self.beta)
         x = self.data.batch(index, self.noise)
         try:
             loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, x)
@@ -276,7 +304,7 @@ def fit(
         max_seconds: as above.
         clock: as above.
         on_step: as above.
-        **options: `batch_size`, `learning_rate`, `averaging` and `seed` of `Trainer`.
+        **options: what else a `Trainer` takes: `batch_size`, `learning_rate`, ..., `seed`.
     """
     trainer = Trainer(vae, elbo, data, validation, **options)
     yield from trainer.run(

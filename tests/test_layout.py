@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "averaging",
         "batches",
         "checks",
+        "elbos.base",
         "evaluation",
         "failures",
         "records",

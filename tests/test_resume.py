@@ -33,6 +33,8 @@ def trainer(estimator: str = "rloo", **options: Any) -> Trainer:
     config = Config(estimator=estimator, num_latents=2, num_categories=3, num_particles=particles)
     vae, elbo = tiny_vae(), build_elbo(config, (4,))
     options = {"batch_size": 5, "learning_rate": 0.01, "averaging": 0.9, "seed": 3, **options}
+    if ESTIMATORS[estimator].has_beta:
+        options |= {"annealing": 3, "initial_beta": 2.0}
     return Trainer(vae, elbo, _Doubles(), tiny_data(7), **options)
 
 

@@ -56,6 +56,16 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_an_interrupted_write_leaves_nothing_beside(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", write)
+    assert not list(tmp_path.iterdir())
+
+
 class _Payload:
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.mkdir, ("executed",))

@@ -53,6 +53,25 @@ def test_the_elbo_rises(elbo: str) -> None:
     assert evaluate(vae, x).elbo > before + 0.5
 
 
+def test_beta_falls_to_its_own_and_is_given_back() -> None:
+    seen: list[float] = []
+
+    class Seeing(RlooELBO):
+        def differentiable_loss(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+            seen.append(self.beta)
+            return super().differentiable_loss(*args, **kwargs)
+
+    elbo = Seeing(2, beta=0.5)
+    list(fit(tiny_vae(), elbo, tiny_data(23), epochs=3, batch_size=12, annealing=2, initial_beta=2))
+    assert seen == pytest.approx([2.0, 1.625, 1.25, 0.875, 0.5, 0.5])
+    assert elbo.beta == 0.5
+
+
+def test_annealing_needs_beta() -> None:
+    with pytest.raises(ValueError, match="Expected an ELBO with beta to anneal; got Trace_ELBO"):
+        next(fit(tiny_vae(), Trace_ELBO(), tiny_data(4), annealing=1))
+
+
 @pytest.mark.parametrize("averaging", [0.0, 0.9])
 def test_records(averaging: float) -> None:
     x = tiny_data(10)
