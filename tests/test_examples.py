@@ -205,8 +205,8 @@ def test_your_own_program_trains_by_every_loss(tmp_path: Path) -> None:
 def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
     options = ["--estimators", "rloo,reinmax", "--seconds", "0.1", "--curve-images", "20"]
     run("compare_estimators", *options, "--out", "out", cwd=tmp_path)
-    out = run("compare_estimators", "--estimators", "rloo", *options[2:], "--seed", "1", "--out",
-              "out", cwd=tmp_path)  # fmt: skip
+    options = ["--estimators", "rloo", "--cpu-seconds", "0.1", "--annealing", "1", "--seed", "1"]
+    out = run("compare_estimators", *options, "--curve-images", "20", "--out", "out", cwd=tmp_path)
     results = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json")]
     assert sorted((r["estimator"], r["seed"]) for r in results) == [
         ("reinmax", 0),
@@ -218,6 +218,16 @@ def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
     assert table.strip() in out
     assert table.count("| rloo |") == 2
     assert (tmp_path / "out" / "compared.png").stat().st_size > 10_000
+
+
+def test_grey_targets_are_scored_by_their_cross_entropy(tmp_path: Path) -> None:
+    out = run("grey_targets", "--num-data", "300", "--epochs", "2", cwd=tmp_path)
+    train, test = re.search(r"train (\S+) \(running\), test (\S+)", out).groups()  # type: ignore[union-attr]
+    assert 0 < float(test) < float(train) < 784 * math.log(2)
+    x, logits = torch.rand(3, 4), torch.randn(3, 4)
+    expected = -nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="none").sum(-1)
+    likelihood = load("grey_targets").GreyTargets()
+    torch.testing.assert_close(likelihood(logits, 1).log_prob(x), expected)
 
 
 def test_learned_prior_learns() -> None:

@@ -1,0 +1,71 @@
+"""Grey MNIST as Bernoulli targets, the setting in which ReinMax and its rivals were published.
+
+The "ELBO" there takes grey values x in [0, 1] for bits: E_q[sum x log g + (1 - x) log(1 - g)] - KL.
+That bounds no likelihood of anything, and compares with nothing else; but it is what the tables of
+Liu et al. 2023 and Wang & Bui 2026 hold: 784-512-256, K x D = 8 x 4, batch 100, Adam at 5e-4, 160
+epochs, the mean over the last epoch for training, over the test images at the end. There ReinMax
+(temperature 1.3) is at 125.1 +- 0.6 in training and 127.3 in test over 10 seeds.
+
+    python examples/grey_targets.py --epochs 160 --data mnist --data-dir DIR
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from pyro.distributions import constraints
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+
+from pyro_dvae import Config, DiscreteVAE, build_elbo, build_vae, evaluate, fit, load_images
+from pyro_dvae.config import ESTIMATORS
+from pyro_dvae.likelihoods import IndependentBernoulli
+
+
+class GreyTargets(nn.Module):
+    """-BCE(g, x) for x in [0, 1]; no density of x."""
+
+    num_params = 1
+    support = constraints.unit_interval
+
+    def forward(self, params: Tensor, event_dim: int) -> TorchDistribution:
+        """What scores x, (..., *event) logits given."""
+        return IndependentBernoulli(params, event_dim, validate_args=False)
+
+
+def main() -> None:
+    """Train, and print both figures an epoch."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--estimator", choices=ESTIMATORS, default="reinmax")
+    parser.add_argument("--temperature", type=float, help="the estimator's own if left out")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--num-data", type=int, help="training images to use; all if left out")
+    parser.add_argument("--data", default="mnist-sample")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+
+    images = load_images(args.data, args.data_dir)
+    train, test = images.train[: args.num_data] / 255, images.test / 255
+    config = Config(
+        estimator=args.estimator,
+        num_particles=ESTIMATORS[args.estimator].particles,
+        temperature=args.temperature,
+    )
+    torch.manual_seed(args.seed)
+    binary = build_vae(config, (28, 28))
+    vae = DiscreteVAE(binary.encoder, binary.decoder, binary.prior, GreyTargets())
+    elbo = build_elbo(config, (28, 28))
+    for record in fit(vae, elbo, train, epochs=args.epochs, learning_rate=args.lr, seed=args.seed):
+        if record.epoch % 10 == 0 or record.epoch == args.epochs:
+            negative = -evaluate(vae, test).elbo
+            print(
+                f"epoch {record.epoch}: negative ELBO of grey targets, train "
+                f"{-record.train_elbo:.2f} (running), test {negative:.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
