@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .options import JsonOption, fail, user_errors
-from .report import aligned, figure, setting
+from .report import aligned, binarisation, figure, setting, unit
 from .summary import History, read_history, stored_figures
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Row(NamedTuple):
 
     folder: Path
     config: Config
+    datum: str
+    """What a datum is called."""
     settings: dict[str, Any]
     """What decided the run, its data and the library's version too."""
     measured: dict[str, Any]
@@ -70,7 +72,9 @@ def compare(
         )
     rows.sort(key=lambda row: math.inf if row.scores is None else -row.scores.elbo)
     for row in rows:
-        other = [name for name, value in row.measured.items() if value != rows[0].measured[name]]
+        other = [
+            name for name, value in row.measured.items() if value != rows[0].measured.get(name)
+        ]
         if other:
             row.notes.insert(0, f"NOT COMPARABLE with the first: other {', '.join(other)}")
     remarks = _remarks(rows, split)
@@ -79,7 +83,7 @@ def compare(
         facts = {"part": split, "comparable": not differences, "remarks": remarks}
         print(json.dumps({**facts, "runs": content}))
     else:
-        print(f"{split} part, nats per image, best ELBO first; gap: log p(x) - ELBO")
+        print(f"{split} part, nats per {rows[0].datum}, best ELBO first; gap: log p(x) - ELBO")
         print(_table(rows))
         for remark in remarks:
             print(remark)
@@ -96,25 +100,27 @@ def _read(folder: Path, part: str) -> Row:
     data = f"{run.data.get('name')} ({run.data.get('fingerprint', 'fingerprint unknown')})"
     measured = {
         "data": data,
-        "binarisation": run.config.binarize,
+        "binarisation": binarisation(run.config),
         "number of images": run.data.get(f"num_{part}"),
     }
-    if part != "test":  # whose images the split chose
-        measured |= {
-            "validation fraction": run.config.validation,
-            "seed of the split": run.config.seed,
-        }
+    held_out = run.data.get("held_out", {})
+    measured |= {f"{part} data": held_out[part]} if part in held_out else {}
+    kept = {"validation": run.config.validation, "test": run.config.test}
+    if part != "test" or run.config.test is not None:  # whose rows the split chose
+        measured |= {f"{name} fraction": value for name, value in kept.items()}
+        measured["seed of the split"] = run.config.seed
     settings = {**asdict(run.config), "data": data, "version": run.version}
     notes += [todo] if todo else []
-    return Row(folder, run.config, settings, measured, run.epoch, history, scores, notes)
+    datum = unit(run.event_shape)
+    return Row(folder, run.config, datum, settings, measured, run.epoch, history, scores, notes)
 
 
 def _differences(rows: list[Row]) -> list[str]:
     differences = []
-    for name in rows[0].measured:
+    for name in dict.fromkeys(name for row in rows for name in row.measured):
         folders: dict[Any, list[str]] = {}
         for row in rows:
-            folders.setdefault(row.measured[name], []).append(str(row.folder))
+            folders.setdefault(row.measured.get(name), []).append(str(row.folder))
         if len(folders) > 1:
             groups = (f"{value} in {', '.join(where)}" for value, where in folders.items())
             differences.append(f"{name} {' and '.join(groups)}")
@@ -124,8 +130,8 @@ def _differences(rows: list[Row]) -> list[str]:
 def _remarks(rows: list[Row], part: str) -> list[str]:
     remarks = []
     if any(row.scores is not None and row.scores.standard_errors for row in rows):
-        remarks.append("±: one standard error, over the draws of z for these images")
-    drawn = {row.config.seed for row in rows if row.config.binarize != "threshold"}
+        remarks.append(f"±: one standard error, over the draws of z for these {rows[0].datum}s")
+    drawn = {row.config.seed for row in rows if row.config.binarize not in ("threshold", "none")}
     if part == "test" and len(drawn) > 1:
         remarks.append(
             "Runs of another seed score another binary draw of the same images: small differences "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Device, DeviceOption, ForceOption, user_errors
+from .report import unit
 from .rows import (
     BLOCK,
     DataDirOption,
@@ -56,7 +57,7 @@ def encode(
     what = "probabilities of the categories" if probabilities else "most probable codes"
     print(
         f"{output}: {what} (D={config.num_latents}, K={config.num_categories}) of {len(rows.x)} "
-        f"images of {rows.name}; {weights_of(loaded)}"
+        f"{unit(loaded.event_shape)}s of {rows.name}; {weights_of(loaded)}"
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import Device, DeviceOption, JsonOption, RunSeedOption, fail, user_errors
-from .report import report
+from .report import binarisation, report, unit
 from .rows import refuse_too_many_codes
 from .summary import History, read_history
 
@@ -95,7 +95,7 @@ def evaluate(
         settings = {"data": facts, "config": asdict(config)}
         print(json.dumps({**about, **settings, **asdict(scores), **words}))
     else:
-        report(scores, split, config.binarize)
+        report(scores, split, binarisation(config), unit(loaded.event_shape))
         if collapse is not None:
             print(collapse)
     try:

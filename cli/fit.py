@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from .options import Device, DeviceOption, SeedOption, fail, user_errors
-
-if TYPE_CHECKING:
-    from pyro_dvae import Config
+from .reading import (
+    READING,
+    ChannelsOption,
+    ColumnsOption,
+    KeyOption,
+    LabelsOption,
+    SizeOption,
+    amount,
+    number_range,
+    reading,
+)
 
 _SETTINGS = {
     "latents": "num_latents",
     "categories": "num_categories",
     "particles": "num_particles",
     "lr": "learning_rate",
+    "range_": "range",
 }
 """Options whose setting has another name."""
 _NO_SETTINGS = {"run_dir", "resume", "epochs", "data", "data_dir", "device", "log_every"}
-_NO_SETTINGS |= {"tensorboard"}
+_NO_SETTINGS |= {"tensorboard", *READING}
 """Options that a resumed run may change; the data are checked by themselves."""
 
 
@@ -71,17 +79,52 @@ def fit(
     ] = 0.999,
     data: Annotated[
         str | None,
-        typer.Option(help="mnist or mnist-sample; mnist, else the bundled sample, if left out."),
+        typer.Option(
+            help="A .npy, .npz, .csv, .tsv, .parquet or IDX file, a folder of images, or a data "
+            "set's name: mnist, fashion-mnist, ...; mnist, else the bundled mnist-sample, if left "
+            "out."
+        ),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the IDX files; else $PDVAE_DATA_DIR, the cache.")
+        Path | None,
+        typer.Option(help="Folder of a named data set; else $PDVAE_DATA_DIR, the cache."),
+    ] = None,
+    key: KeyOption = None,
+    columns: ColumnsOption = None,
+    labels: LabelsOption = None,
+    size: SizeOption = None,
+    channels: ChannelsOption = None,
+    range_: Annotated[
+        str | None,
+        typer.Option(
+            "--range",
+            metavar="LOW,HIGH",
+            help="The stored values that stand for 0 and 1; 0,255 for uint8 if left out.",
+        ),
     ] = None,
     binarize: Annotated[
-        str, typer.Option(help="dynamic (redrawn each batch), static (drawn once) or threshold.")
-    ] = "dynamic",
+        str | None,
+        typer.Option(
+            help="dynamic (redrawn each batch), static (drawn once), threshold, or none; none "
+            "for zeros and ones, else dynamic, if left out."
+        ),
+    ] = None,
     validation: Annotated[
-        float, typer.Option(help="Fraction of the training images kept for validation.")
-    ] = 0.05,
+        str | None,
+        typer.Option(
+            "--val",
+            "--validation",
+            help="Training rows kept for validation: fraction, number, 0 for none, or a file; "
+            "0.05, at most 10000 rows or 64 MiB, if left out.",
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows kept for testing, likewise; the data's own test part, else 0.1, at most "
+            "10000 rows, if left out."
+        ),
+    ] = None,
     patience: Annotated[
         int, typer.Option(help="Epochs without a better validation ELBO before stopping; 0: never.")
     ] = 10,
@@ -102,15 +145,25 @@ def fit(
         fail(f"Expected a new run folder or --resume; got both, {run_dir}. Leave one out.")
     if log_every < 0:
         fail(f"Expected --log-every of at least 0; got {log_every}. Raise it.")
+    options = reading(context.params)
     with user_errors():
         from pyro_dvae import Config
         from pyro_dvae.checkpoints import create_run, read_config
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
-        from pyro_dvae.data import make_splits
+        from pyro_dvae.data import open_source
 
         from .devices import pick_device
-        from .inputs import data_facts, run_images
+        from .inputs import (
+            data_facts,
+            names_of,
+            placed,
+            reading_of,
+            remembered,
+            run_source,
+            run_splits,
+        )
+        from .settle import describe, look, settle, stem
         from .train import require_tensorboard, train
 
         target = pick_device(device)
@@ -122,6 +175,9 @@ def fit(
             "hidden": _hidden(hidden),
             "patience": patience or None,
             "particles": ESTIMATORS[estimator].particles if particles is None else particles,
+            "range_": number_range(range_),
+            "validation": amount("--val", validation),
+            "test": amount("--test", test),
         }
         settings = {
             _SETTINGS.get(name, name): value
@@ -129,27 +185,38 @@ def fit(
             if name not in _NO_SETTINGS
         }
         if resume is None:
-            config = Config(epochs=epochs, **settings)
-            images = run_images(data, data_dir)
-            if images.notice:
-                print(images.notice, file=sys.stderr)
-            name = f"{images.name}-d{latents}k{categories}-{estimator}"
+            chosen = {name: value for name, value in settings.items() if value is not None}
+            config = Config(epochs=epochs, **{"patience": None, **chosen})
+            if "patience" in named and config.patience != settings["patience"]:
+                fail("Expected validation data for --patience; got --val 0. Leave one out.")
+            source = open_source(data, data_dir=data_dir, **options)
+            found = look(source)
+            config = settle(config, settings, source, found)
+            facts = {**placed(remembered(options), data, data_dir), **names_of(source)}
+            name = f"{stem(source.name)}-d{latents}k{categories}-{estimator}"
         else:
             run = read_config(resume)
-            _refuse_other_settings(resume, run.config, settings, named)
+            facts, name = placed(run.data, data, data_dir), ""
+            _refuse_other_settings(
+                resume,
+                {**vars(run.config), **reading_of(facts)},
+                {**settings, **reading_of(remembered(options))},
+                named - _NO_SETTINGS | named & set(READING),
+            )
             config = replace(run.config, epochs=epochs) if "epochs" in named else run.config
-            images = run_images(data, data_dir, run.data)
-        splits = make_splits(
-            images, binarize=config.binarize, validation=config.validation, seed=config.seed
-        )
+            source = run_source(facts)
+        splits = run_splits(config, facts, source=source)
+        facts = data_facts(facts, source, splits, config)
         if tensorboard:
             require_tensorboard()
         folder = create_run(run_dir, name) if resume is None else resume
+        if resume is None:
+            print(describe(found))
     train(
         folder,
         config,
         splits,
-        data_facts(splits, config),
+        facts,
         target,
         resume=resume is not None,
         log_every=log_every,
@@ -173,16 +240,14 @@ def _hidden(text: str) -> tuple[int, ...]:
 
 
 def _refuse_other_settings(
-    folder: Path, config: Config, settings: dict[str, Any], named: set[str]
+    folder: Path, its_own: dict[str, Any], settings: dict[str, Any], named: set[str]
 ) -> None:
     differences = []
-    for name in sorted(named - _NO_SETTINGS):
+    for name in sorted(named):
         setting = _SETTINGS.get(name, name)
-        if settings[setting] != getattr(config, setting):
-            option = name.replace("_", "-")
-            differences.append(
-                f"--{option} {settings[setting]} (the run's: {getattr(config, setting)})"
-            )
+        if settings[setting] != its_own[setting]:
+            option = name.rstrip("_").replace("_", "-")
+            differences.append(f"--{option} {settings[setting]} (the run's: {its_own[setting]})")
     if differences:
         fail(
             f"Expected the settings of {folder}; got {', '.join(differences)}. Leave them out, or "

@@ -38,7 +38,7 @@ def gradients(
     draws: Annotated[int, typer.Option(help="Gradients drawn an estimator, at least 20.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Training images in the batch.")] = 100,
     data: Annotated[
-        str | None, typer.Option(help="mnist or mnist-sample; the run's if left out.")
+        str | None, typer.Option(help="A file, or a data set's name; the run's if left out.")
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the IDX files; else $PDVAE_DATA_DIR, the cache.")
@@ -61,30 +61,40 @@ def gradients(
         fail(f"Expected at least 20 draws; got {draws}. Raise --draws.")
     if batch_size < 1:
         fail(f"Expected a batch of at least 1 image; got {batch_size}. Raise --batch-size.")
+    from .report import unit
+
     with user_errors():
         import torch
 
-        from pyro_dvae import BinaryImages, Config, build_elbo, build_vae, load_images, load_run
+        from pyro_dvae import BinaryImages, Config, build_elbo, build_vae, load_run
         from pyro_dvae.checkpoints import newest_run
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
+        from pyro_dvae.data import choose, extent, open_source
         from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
         from pyro_dvae.streams import RandomStream
 
         from .devices import pick_device
+        from .inputs import placed, run_source
 
         target = pick_device(device)
         names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
         for name in names:
             one_of("estimator", name, ESTIMATORS)
         loaded = None if fresh else load_run(run or newest_run())
-        images = load_images(data or (loaded.data["name"] if loaded else None), data_dir)
-        if images.notice:
-            print(images.notice, file=sys.stderr)
-        event_shape = tuple(images.train.shape[1:])
+        if loaded is None:
+            source = open_source(data, data_dir=data_dir)
+        else:
+            source = run_source(placed(loaded.data, data, data_dir))
+        if source.notice:
+            print(source.notice, file=sys.stderr)
+        event_shape = source.train.event_shape
+        datum = unit(event_shape)
         if loaded is None:
             what = "fresh model"
             config = Config(num_latents=latents, num_categories=categories, seed=seed)
+            preparation = choose(extent(source.train))
+            config = replace(config, binarize=preparation.binarize)
             with RandomStream(seed):
                 vae = build_vae(config, event_shape)
         else:
@@ -97,7 +107,8 @@ def gradients(
     }
     elbos = {name: build_elbo(setting, event_shape) for name, setting in settings.items()}
     vae = vae.to(target)
-    pixels = BinaryImages(images.train[:batch_size], config.binarize, seed=config.seed)
+    values = source.train.read(torch.arange(min(batch_size, len(source.train))))
+    pixels = BinaryImages(values, config.binarize, seed=config.seed, range=config.range)
     x = pixels.fixed(seed).to(target)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -115,8 +126,8 @@ def gradients(
         print(json.dumps({**facts, "rows": [asdict(row) for row in rows]}))
     else:
         print(
-            f"{what}, {len(x)} images of {images.name}, {draws} draws; reference: {method}\n"
-            "(in the gradient of the mean ELBO per image; ± one standard error)"
+            f"{what}, {len(x)} {datum}s of {source.name}, {draws} draws; reference: {method}\n"
+            f"(in the gradient of the mean ELBO per {datum}; ± one standard error)"
         )
         _table(rows)
     if plot is not None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from .options import JsonOption, fail, user_errors
-from .report import aligned, figure, setting
+from .report import aligned, figure, setting, unit
 from .summary import History, read_history, stored_figures
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def _content(folder: Path) -> dict[str, Any]:
             content["continue"] = _continue(folder, status, settings.config.epochs)
     content["evaluation"] = attempt(read_evaluation, folder) or {}
     content["figures"] = {
-        part: attempt(_figures, folder, part, run.epoch)
+        part: attempt(_figures, folder, part, run.epoch, unit(run.event_shape))
         for part in content["evaluation"]
         if run is not None
     }
@@ -119,7 +119,7 @@ def _continue(folder: Path, status: str, epochs: int) -> str | None:
     return command if status.startswith("unfinished") else None
 
 
-def _figures(folder: Path, part: str, epoch: int) -> str:
+def _figures(folder: Path, part: str, epoch: int, datum: str) -> str:
     scores, todo = stored_figures(folder, part, epoch)
     if scores is None:
         return todo
@@ -130,7 +130,7 @@ def _figures(folder: Path, part: str, epoch: int) -> str:
     }
     known = {label: name for label, name in names.items() if getattr(scores, name) is not None}
     texts = [f"{label} {figure(scores, name)}" for label, name in known.items()]
-    return f"{', '.join(texts)} nats/image"
+    return f"{', '.join(texts)} nats/{datum}"
 
 
 def _lines(content: dict[str, Any]) -> list[tuple[str, str]]:
@@ -140,7 +140,8 @@ def _lines(content: dict[str, Any]) -> list[tuple[str, str]]:
     if content["status"] is not None:
         lines.append(("training", f"{content['status']}, {content['seconds']:.0f} s"))
         if content["best_elbo"] is not None:
-            best = f"epoch {content['best']}, validation ELBO {content['best_elbo']:.2f} nats/image"
+            elbo = f"{content['best_elbo']:.2f} nats/{unit(content.get('event_shape', (0, 0)))}"
+            best = f"epoch {content['best']}, validation ELBO {elbo}"
             lines.append(("best", best))
     lines += [(part, text) for part, text in content["figures"].items() if text is not None]
     files = [f"{size:>11,}  {name}" for name, size in content["files"].items()]
@@ -174,7 +175,7 @@ def _setting_lines(content: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("version", f"pyro_dvae {content['version']}"),
         ("data", f"{data.get('name')} from {data.get('source')}, fingerprint {fingerprint}"),
-        ("images", f"{counts}; {shape}"),
+        (f"{unit(content['event_shape'])}s", f"{counts}; {shape}"),
         ("model", f"K^D = {codes} codes{parameters}"),
         *_under("settings", textwrap.wrap(settings, 80, break_on_hyphens=False)),
     ]

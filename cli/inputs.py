@@ -1,69 +1,226 @@
-"""The data that commands work on: those of a run, found again and checked."""
+"""The data that commands work on: those of a run, found again and checked, or a file's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .options import fail
+from .reading import READING
+
+_TABLE = ("columns", "labels")
+_TAKEN = {".npz": ("key", "labels"), ".csv": _TABLE, ".tsv": _TABLE, ".parquet": _TABLE}
+"""What a file of another kind than the run's takes of how these were read."""
+
 if TYPE_CHECKING:
-    from pyro_dvae import Config, Images
-    from pyro_dvae.data import Splits
+    from pyro_dvae import Config
+    from pyro_dvae.data import Rows, Source, Splits
 
 
-def data_facts(splits: Splits, config: Config) -> dict[str, Any]:
-    """What a run remembers of its data."""
+def placed(facts: dict[str, Any], data: str | None, data_dir: Path | None) -> dict[str, Any]:
+    """What a run remembers, with where its data are now.
+
+    Args:
+        facts: what it remembered.
+        data: as the user named them; None if that has not changed.
+        data_dir: the folder that they lie in; None if that has not changed.
+    """
+    from pyro_dvae.data import DATA_SETS, TORCHVISION_SETS
+
+    facts = dict(facts)
+    if data is not None and data not in DATA_SETS + TORCHVISION_SETS:
+        facts["path"] = _absolute(data)
+    elif data is not None:
+        facts["name"] = data
+        facts.pop("path", None)
+    elif data_dir is not None and "path" in facts:
+        facts["path"] = _absolute(data_dir / Path(facts["path"]).name)
+        data_dir = None
+    if data_dir is not None:
+        facts["data_dir"] = _absolute(data_dir)
+    return facts
+
+
+def remembered(options: dict[str, Any]) -> dict[str, Any]:
+    """How data are read, for a run to remember."""
+    labels = options["labels"]
+    if labels is not None and Path(labels).expanduser().is_file():
+        options = {**options, "labels": _absolute(labels)}
+    return {"options": {name: value for name, value in options.items() if value is not None}}
+
+
+def reading_of(facts: dict[str, Any]) -> dict[str, Any]:
+    """How a run's data were read, as `open_source` takes it."""
+    options = facts.get("options", {})
+    if not isinstance(options, dict) or not options.keys() <= set(READING):
+        raise ValueError(
+            f"Expected how the run's data are read; got {options!r}. Restore the run's config.json."
+        )
+    size = options.get("size")
+    return {**dict.fromkeys(READING), **options, "size": None if size is None else tuple(size)}
+
+
+def data_facts(
+    facts: dict[str, Any], source: Source, splits: Splits, config: Config
+) -> dict[str, Any]:
+    """What a run remembers of its data.
+
+    Args:
+        facts: how they were read, and where they are.
+        source: the data.
+        splits: the parts.
+        config: the run's settings.
+    """
     from pyro_dvae.data import fingerprint
 
     return {
-        "name": splits.images.name,
-        "source": splits.images.source,
-        "fingerprint": fingerprint(splits.images),
+        **facts,
+        "name": source.name,
+        "source": source.where,
+        "fingerprint": fingerprint(source),
         "binarize": config.binarize,
         "num_train": len(splits.train),
-        "num_validation": len(splits.validation),
-        "num_test": len(splits.test),
+        "num_validation": 0 if splits.validation is None else len(splits.validation),
+        "num_test": 0 if splits.test is None else len(splits.test),
+        **names_of(source),
+        "held_out": _held_out_files(splits, config),
     }
 
 
-def run_images(
-    name: str | None, data_dir: Path | None, facts: dict[str, Any] | None = None
-) -> Images:
-    """Load a data set; where `facts` tell of a run's, that one.
+def names_of(source: Source) -> dict[str, list[str] | None]:
+    """The names of columns and classes, by which further files are read."""
+    columns, labels = getattr(source.train, "columns", None), source.train.label_names
+    return {
+        "columns": None if columns is None else list(columns),
+        "label_names": None if labels is None else list(labels),
+    }
+
+
+def run_source(facts: dict[str, Any]) -> Source:
+    """The data of a run.
+
+    Args:
+        facts: what it remembers of them, `placed` where they are now.
 
     Raises:
-        ValueError: it is not there, or not the run's.
+        ValueError: they are not there, or have changed.
     """
-    from pyro_dvae import load_images
-    from pyro_dvae.data import fingerprint
+    from pyro_dvae.data import fingerprint, open_source
 
-    if facts is None:
-        return load_images(name, data_dir)
-    its_name, source = facts.get("name"), str(facts.get("source"))
-    if data_dir is None and its_name == "mnist" and Path(source).is_dir():
-        data_dir = Path(source)
-    images = load_images(name or its_name, data_dir)
-    found = fingerprint(images)
+    its_name, where = facts.get("name"), str(facts.get("source"))
+    data_dir = facts.get("data_dir")
+    if data_dir is None and its_name == "mnist" and "path" not in facts and Path(where).is_dir():
+        data_dir = where
+    source = open_source(facts.get("path", its_name), data_dir=data_dir, **reading_of(facts))
+    found = fingerprint(source)
     its_own = facts.get("fingerprint", found)  # which runs of format 1 do not know
     if found != its_own:
         raise ValueError(
-            f"Expected the run's data, {its_name} from {source} (fingerprint {its_own}); got "
-            f"{images.name} from {images.source} ({found}). Name the run's with --data and "
+            f"Expected the run's data, {its_name} from {where} (fingerprint {its_own}); got "
+            f"{source.name} from {source.where} ({found}). Name the run's with --data and "
             "--data-dir."
         )
-    return images
+    return source
 
 
-def run_splits(config: Config, facts: dict[str, Any], data_dir: Path | None = None) -> Splits:
+def run_splits(
+    config: Config,
+    facts: dict[str, Any],
+    data_dir: Path | None = None,
+    source: Source | None = None,
+) -> Splits:
     """The parts that a run trained, validated and tested on.
+
+    Args:
+        config: the run's settings.
+        facts: what it remembers of its data.
+        data_dir: the folder that they lie in now, if that is another one.
+        source: the data, where they are open.
 
     Raises:
         ValueError: its data are not there, or have changed.
     """
-    from pyro_dvae.data import make_splits
+    from pyro_dvae.data import Preparation, make_splits, refuse_unlike
 
-    return make_splits(
-        run_images(None, data_dir, facts),
-        binarize=config.binarize,
-        validation=config.validation,
-        seed=config.seed,
+    if source is None:
+        source = run_source(placed(facts, None, data_dir))
+    preparation = Preparation(config.binarize, config.range)
+    if source.test is not None:
+        refuse_unlike("test data", source.test, source.train, preparation)
+        if config.test is not None:
+            fail(
+                "Expected no --test for data with a test part of their own, "
+                f"{len(source.test)} rows; got {config.test}. Leave it out."
+            )
+    kept: dict[str, Any] = {"validation": config.validation, "test": config.test}
+    for part, amount in kept.items():
+        if isinstance(amount, str):
+            kept[part] = open_file(amount, facts)
+            refuse_unlike(f"{part} data in {amount}", kept[part], source.train, preparation)
+    splits = make_splits(
+        source, binarize=config.binarize, range=config.range, seed=config.seed, **kept
     )
+    for part, found in _held_out_files(splits, config).items():
+        its_own = facts.get("held_out", {}).get(part, found)
+        if found != its_own:
+            raise ValueError(
+                f"Expected the run's {part} data, {getattr(config, part)} (fingerprint "
+                f"{its_own}); got others there ({found}). Restore the file."
+            )
+    return splits
+
+
+def open_file(path: str | Path, facts: dict[str, Any], key: str | None = None) -> Rows:
+    """A file's rows, read as a run's data were: its columns, its size of images, its classes.
+
+    Args:
+        path: the file.
+        facts: what the run remembers of its data.
+        key: of a `.npz`, where that is another one.
+
+    Raises:
+        ValueError: it cannot be read so.
+    """
+    import torch
+
+    from pyro_dvae.data import DataError, SubsetRows, open_source
+
+    its_own = {**reading_of(facts), "columns": facts.get("columns")}
+    suffix = Path(path).suffix.lower()
+    taken = ("size", "channels") if Path(path).is_dir() else _TAKEN.get(suffix, ())
+    options = {name: its_own[name] for name in taken}
+    if key is not None:
+        options["key"] = key  # where it has no place it is refused
+    labels = options.pop("labels", None)
+    if labels is not None and Path(labels).is_absolute():
+        labels = None  # a file of them, for the run's own rows
+    try:
+        rows = open_source(path, labels=labels, **options).train
+    except DataError as complaint:
+        try:  # new data may have no labels
+            rows = open_source(path, **options).train
+        except DataError:
+            raise complaint from None
+    names = facts.get("label_names")
+    if names is None or rows.label_names is None or rows.labels is None:
+        return rows
+    known = [*names, *(name for name in rows.label_names if name not in names)]
+    view = SubsetRows(rows, torch.arange(len(rows)))
+    number = torch.tensor([known.index(name) for name in rows.label_names])
+    view.labels, view.label_names = number[rows.labels], tuple(known)
+    return view
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).expanduser().resolve())
+
+
+def _held_out_files(splits: Splits, config: Config) -> dict[str, str]:
+    """The fingerprints of parts that have files of their own."""
+    from pyro_dvae.data import Source, fingerprint
+
+    return {
+        part: fingerprint(Source(part, "", splits.stored[part], None, None))
+        for part in ("validation", "test")
+        if isinstance(getattr(config, part), str)
+    }

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .compare import compare
+from .data import data
 from .decode import decode
 from .encode import encode
 from .evaluate import evaluate
@@ -39,6 +40,7 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(info)
 app.command()(gradients)
+app.command()(data)
 
 
 def _version(shown: bool) -> None:

@@ -16,9 +16,10 @@ class Progress:
         epochs: in all.
         done: of them, before.
         value: what the training value is, "ELBO" or another.
+        datum: what a datum is called.
     """
 
-    def __init__(self, epochs: int, done: int, value: str) -> None:
+    def __init__(self, epochs: int, done: int, value: str, datum: str = "image") -> None:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -29,6 +30,7 @@ class Progress:
 
         self.epochs = epochs
         self.done = done
+        self.datum = datum
         self.train = "train" if value == "ELBO" else f"(train {value})"
         self.bar = Progress(
             TextColumn("epoch"),
@@ -56,7 +58,8 @@ class Progress:
     def epoch(self, record: EpochRecord) -> None:
         """An epoch is done."""
         self.done = record.epoch
-        train, held_out = f"{record.train_elbo:.2f}", f"{record.validation_elbo:.2f}"
+        train = f"{record.train_elbo:.2f}"
+        held_out = "none" if record.validation_elbo is None else f"{record.validation_elbo:.2f}"
         self.bar.update(
             self.task,
             completed=self.done,
@@ -65,6 +68,6 @@ class Progress:
         if self.bar.disable:
             print(
                 f"epoch {record.epoch}/{self.epochs}: ELBO {self.train} {train}, validation "
-                f"{held_out} nats/image, {record.seconds:.0f} s",
+                f"{held_out} nats/{self.datum}, {record.seconds:.0f} s",
                 flush=True,
             )

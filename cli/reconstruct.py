@@ -15,6 +15,7 @@ from .rows import (
     RunArgument,
     failed_writes,
     file_for,
+    grey,
     only_images,
     open_run,
     read_rows,
@@ -52,8 +53,8 @@ def reconstruct(
         loaded, target = open_run(run, device)
         only_images(loaded)
         rows = read_rows(loaded, input_file or "test", data_dir, key)
-        grey, binary = rows.grey(num).to(target), rows.x[:num].to(target)
-        figure = reconstruction_figure(loaded.vae, grey, binary, seed)
+        shown, binary = grey(rows, num, loaded.config).to(target), rows.x[:num].to(target)
+        figure = reconstruction_figure(loaded.vae, shown, binary, seed)
     with failed_writes():
         save_figure(figure, output)
     print(

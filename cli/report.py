@@ -6,24 +6,38 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyro_dvae import Evaluation
+    from pyro_dvae import Config, Evaluation
 
 
-def report(scores: Evaluation, part: str, binarize: str) -> None:
+def unit(event_shape: Sequence[int]) -> str:
+    """What a datum is called: an image, (H, W), (1, H, W) or (3, H, W), or a row."""
+    is_image = len(event_shape) == 2 or (len(event_shape) == 3 and event_shape[0] in (1, 3))
+    return "image" if is_image else "row"
+
+
+def binarisation(config: Config) -> str:
+    """How a run's data became binary."""
+    if config.range is None:
+        return config.binarize
+    return f"{config.binarize} within {config.range[0]:g},{config.range[1]:g}"
+
+
+def report(scores: Evaluation, part: str, binarize: str, datum: str = "image") -> None:
     """Print every figure, those that come from draws with ± one standard error.
 
     Args:
         scores: the figures.
         part: of the data, "test" say.
         binarize: how the data became binary.
+        datum: what a datum is called.
     """
     from pyro_dvae.evaluation import ordering
     from pyro_dvae.usage import ACTIVE_INFORMATION
 
     how = "by draws" if "elbo" in scores.standard_errors else "exact"
     print(
-        f"{part} ELBO {figure(scores, 'elbo')} nats/image ({how}; {binarize} binarisation, "
-        f"{scores.num_data} images)\n"
+        f"{part} ELBO {figure(scores, 'elbo')} nats/{datum} ({how}; {binarize} binarisation, "
+        f"{scores.num_data} {datum}s)\n"
         f"  = entropy {figure(scores, 'entropy')} - D log K {figure(scores, 'log_prior', sign=-1)} "
         f"- BCE {figure(scores, 'log_likelihood', sign=-1)}"
     )
@@ -50,7 +64,7 @@ def report(scores: Evaluation, part: str, binarize: str) -> None:
             known.append((label, value, error, f"= {formula}"))
     print(_indented(aligned(known, "<><<")))
     if scores.standard_errors:
-        print("  (±: one standard error, over the draws of z for these images)")
+        print(f"  (±: one standard error, over the draws of z for these {datum}s)")
     print(f"\n{_indented(_latents(scores))}")
     print(
         f"  {scores.active_latents} of {len(scores.information_per_latent)} latents active "

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .options import Device, fail, new_output
+from .reading import KeyOption as KeyOption
+from .report import unit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,18 +27,15 @@ RunArgument = Annotated[
 DataOption = Annotated[
     str,
     typer.Option(
-        help="train, validation or test of the run's data, or a .npy or .npz file (N, H, W)."
+        help="train, validation or test of the run's data, or a file like it, read as it was."
     ),
 ]
 DataDirOption = Annotated[
     Path | None, typer.Option(help="Folder of the run's data; where they were if left out.")
 ]
-KeyOption = Annotated[
-    str | None, typer.Option(help="Name of the array in a .npz file that holds several.")
-]
 InputOption = Annotated[
     Path | None,
-    typer.Option("--input", help="A .npy or .npz file (N, H, W); the run's test data if left out."),
+    typer.Option("--input", help="A file like the run's data; its test data if left out."),
 ]
 
 
@@ -51,13 +50,6 @@ class Rows(NamedTuple):
     """(N,) int64."""
     name: str
     """For people."""
-
-    def grey(self, num: int) -> Tensor:
-        """(num, *event) in [0, 1], what the first of x were drawn from."""
-        import torch
-
-        is_grey = self.values.dtype == torch.uint8 and self.values.max() > 1
-        return self.values[:num] / 255 if is_grey else self.x[:num]
 
 
 def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
@@ -84,9 +76,26 @@ def weights_of(run: Run) -> str:
     return f"{run.folder}, weights of epoch {run.epoch}"
 
 
+def grey(rows: Any, num: int, config: Config) -> Tensor:
+    """(num, *event) in [0, 1], what the first of the rows were drawn from.
+
+    Args:
+        rows: values and x, the zeros and ones made from them.
+        num: of rows.
+        config: the run's settings.
+    """
+    import torch
+
+    if config.range is not None:
+        low, high = config.range
+        return (rows.values[:num].double() - low).float() / (high - low)
+    is_grey = rows.values.dtype == torch.uint8 and rows.values.max() > 1
+    return rows.values[:num] / 255 if is_grey else rows.x[:num]
+
+
 def only_images(run: Run) -> None:
     """Refuse to draw data that are no images."""
-    if len(run.event_shape) != 2:
+    if unit(run.event_shape) != "image":
         fail(
             f"Expected a run of images (H, W) to draw; got data of shape {run.event_shape} in "
             f"{run.folder}. Use pdvae decode -o images.npz."
@@ -111,9 +120,11 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
     Raises:
         ValueError: they are not there, or the run cannot take them.
     """
-    from pyro_dvae.data import PARTS, binary_inputs, load_array
+    import torch
 
-    from .inputs import run_splits
+    from pyro_dvae.data import PARTS, binary_inputs, complaint, scan
+
+    from .inputs import open_file, run_splits
 
     config = run.config
     if isinstance(data, str) and data in PARTS:
@@ -123,11 +134,15 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
         return Rows(*part, f"the {data} part of {run.data['name']}")
     if data_dir is not None:
         fail(f"Expected --data-dir with a part of the run's data; got {data}. Leave it out.")
-    if isinstance(data, str) and not Path(data).suffix:
-        fail(f"Expected {', '.join(PARTS)}, or a .npy or .npz file; got {data!r}. Name one.")
-    values, labels = load_array(data, key)
-    x = binary_inputs(values, run.event_shape, config.binarize, config.seed)
-    return Rows(x, values, labels, str(data))
+    if isinstance(data, str) and not Path(data).suffix and not Path(data).exists():
+        fail(f"Expected {', '.join(PARTS)}, or a file; got {data!r}. Name one.")
+    rows = open_file(data, run.data, key)
+    wrong = complaint(scan(rows))
+    if wrong is not None:
+        fail(f"{data}: {wrong}")
+    values = rows.read(torch.arange(len(rows)))
+    x = binary_inputs(values, run.event_shape, config.binarize, config.seed, config.range)
+    return Rows(x, values, rows.labels, str(data))
 
 
 @contextmanager

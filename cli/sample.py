@@ -39,9 +39,11 @@ def sample(
         from pyro_dvae.streams import RandomStream
 
         from .devices import pick_device
+        from .rows import only_images
 
         target = pick_device(device)
         loaded = load_run(run or newest_run())
+        only_images(loaded)
     vae = loaded.vae.to(target)
     with RandomStream(seed, target):
         images = vae.sample(num, means=means)

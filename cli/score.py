@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .options import Device, DeviceOption, ForceOption, JsonOption, RunSeedOption, user_errors
+from .report import binarisation, unit
 from .rows import (
     BLOCK,
     DataDirOption,
@@ -102,10 +103,11 @@ def score(
         print(json.dumps({**facts, "scores": named}))
         return
     name = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}[bound.value]
+    datum = unit(loaded.event_shape)
     how = "exact" if error is None else f"± {error:.2g}, seed {draws}"
     print(
-        f"{'' if output is None else f'{output}: '}{name} of {len(values)} images of {rows.name}, "
-        f"mean {mean:.2f} nats/image ({how}; {loaded.config.binarize} "
+        f"{'' if output is None else f'{output}: '}{name} of {len(values)} {datum}s of "
+        f"{rows.name}, mean {mean:.2f} nats/{datum} ({how}; {binarisation(loaded.config)} "
         f"binarisation); {weights_of(loaded)}"
     )
     if shown:

@@ -49,11 +49,12 @@ def read_history(folder: Path) -> History:
     try:
         records = [line for line in read_metrics(folder) if "epoch" in line and "step" not in line]
         best = next((line for line in reversed(records) if line["is_best"]), None)
+        elbo = None if best is None else best["validation_elbo"]
         rows = [tuple(line.get("validation_information") or ()) for line in records]
         return History(
             epochs=int(records[-1]["epoch"]) if records else 0,
             best=0 if best is None else int(best["epoch"]),
-            best_elbo=None if best is None else float(best["validation_elbo"]),
+            best_elbo=None if elbo is None else float(elbo),
             seconds=float(records[-1]["seconds"]) if records else 0.0,
             information=rows if all(rows) else [],
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from .options import CommandError, fail, user_errors
 from .progress import Progress
-from .report import report
+from .report import binarisation, report, unit
+from .rows import grey
 from .signals import Signals, StopRequest
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def train(
         log_every: steps between lines in the metrics beside those of the epochs; 0 for none.
         tensorboard: write event files too.
     """
+    from pyro_dvae.data import DataError
     from pyro_dvae.storage import only_writer
 
     with ExitStack() as held:
@@ -52,6 +54,8 @@ def train(
             _finish(folder, config, splits, trainer, records)
         except OSError as error:
             raise CommandError(f"{error}. What was saved before stays in {folder}.", 1) from error
+        except DataError as error:  # a file that was whole before
+            raise CommandError(f"{error} What was saved before stays in {folder}.", 1) from error
         except FloatingPointError as error:
             raise CommandError(f"{error} The last good weights stay in {folder}.", 1) from error
         except KeyboardInterrupt:
@@ -88,7 +92,7 @@ def _prepare(
         vae,
         elbo,
         splits.train.to(device),
-        splits.validation.to(device),
+        None if splits.validation is None else splits.validation.to(device),
         batch_size=config.batch_size,
         learning_rate=config.learning_rate,
         averaging=config.averaging,
@@ -123,9 +127,10 @@ def _say_what_starts(
     device: Any,
 ) -> None:
     print(
-        f"{folder}: {facts['name']} from {facts['source']}, {len(splits.train)} training and "
-        f"{len(splits.validation)} validation images, binarisation {config.binarize}, "
-        f"{config.estimator} with {config.num_particles} particles, {device}"
+        f"{folder}: {facts['name']} from {facts['source']}, {facts['num_train']} training and "
+        f"{facts['num_validation']} validation {unit(splits.train.event_shape)}s, binarisation "
+        f"{binarisation(config)}, {config.estimator} with {config.num_particles} particles, "
+        f"{device}"
     )
     if trainer.epoch or trainer.step:
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
@@ -143,7 +148,8 @@ def _run(
     from pyro_dvae.config import ESTIMATORS
 
     value = ESTIMATORS[config.estimator].value
-    with Signals() as signals, Progress(config.epochs, trainer.epoch, value) as progress:
+    datum = unit(trainer.data.event_shape)  # type: ignore[attr-defined]
+    with Signals() as signals, Progress(config.epochs, trainer.epoch, value, datum) as progress:
 
         def on_step(step: int, steps: int) -> None:
             progress.step(step, steps)
@@ -191,17 +197,16 @@ def _finish(
     from pyro_dvae.usage import describe_collapse
 
     trainer.keep_best()
-    test = splits.test.to(trainer.device)
-    scores = evaluate(trainer.vae, test, seed=config.seed)
-    epoch = 0 if trainer.best is None else trainer.best.epoch
-    write_evaluation(folder, "test", {**asdict(scores), "epoch": epoch})
-    report(scores, "test", config.binarize)
+    if splits.test is not None:
+        scores = evaluate(trainer.vae, splits.test.to(trainer.device), seed=config.seed)
+        epoch = 0 if trainer.best is None else trainer.best.epoch
+        write_evaluation(folder, "test", {**asdict(scores), "epoch": epoch})
+        report(scores, "test", binarisation(config), unit(splits.train.event_shape))
     history = [record.validation_information for record in records]
     collapse = describe_collapse([row for row in history if row is not None])
     if collapse is not None:
         print(collapse)
-    grey = splits.images.test[:12].to(trainer.device).float() / 255
-    _draw(folder, trainer.vae, records, config, grey, test[:12])
+    _draw(folder, trainer, records, config, splits)
     print(f"run folder: {folder}")
 
 
@@ -237,23 +242,40 @@ def _add_events(events: Any, record: EpochRecord) -> None:
 
 
 def _draw(
-    folder: Path,
-    vae: Any,
-    records: list[EpochRecord],
-    config: Config,
-    grey: Any,
-    binary: Any,
+    folder: Path, trainer: Trainer, records: list[EpochRecord], config: Config, splits: Splits
 ) -> None:
+    import torch
+
     from pyro_dvae import plots
+    from pyro_dvae.data import Part
     from pyro_dvae.streams import RandomStream
 
+    vae: Any = trainer.vae
     caption = f"D={config.num_latents}, K={config.num_categories}, {config.estimator}"
-    plots.save_figure(plots.elbo_figure(records, caption), folder / "elbo.png")
+    shape = tuple(splits.train.event_shape)
+    plots.save_figure(plots.elbo_figure(records, caption, unit(shape)), folder / "elbo.png")
+    if unit(shape) != "image":
+        print(f"data of shape {shape} are no images: of the pictures only elbo.png was drawn")
+        return
+    part = "test" if splits.test is not None else "train"
+    rows = splits.stored[part]
+    index = torch.arange(min(12, len(rows)))
+    values = rows.read(index)
+    x = splits.test[:12] if splits.test is not None else _first(splits.train, index, config.seed)
+    binary = x.to(trainer.device)
+    shown = grey(Part(x, values, None), 12, config).to(trainer.device)
     plots.save_figure(
-        plots.reconstruction_figure(vae, grey, binary, config.seed), folder / "reconstructions.png"
+        plots.reconstruction_figure(vae, shown, binary, config.seed),
+        folder / "reconstructions.png",
     )
     plots.save_figure(plots.latents_figure(vae, binary[0]), folder / "latents.png")
     with RandomStream(config.seed, binary.device):
         means = vae.sample(64, means=True)
     title = "means of p(x|z), z from the prior"
     plots.save_figure(plots.image_grid(means, 8, title), folder / "samples.png")
+
+
+def _first(data: Any, index: Any, seed: int) -> Any:
+    import torch
+
+    return data.batch(index, torch.Generator().manual_seed(seed))

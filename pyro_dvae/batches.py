@@ -12,7 +12,11 @@ from pyro_dvae.streams import RandomStream
 
 
 class TrainingData(Protocol):
-    """What training draws its batches from; `BinaryImages` is one."""
+    """What training draws its batches from; `BinaryImages` is one.
+
+    It may have a method `order(generator)`, which returns all indices in the order of an epoch,
+    (N,) int64; else any order is as likely as another.
+    """
 
     def __len__(self) -> int:
         """The number of data."""
@@ -34,6 +38,14 @@ class TensorData:
     def batch(self, index: Tensor, generator: torch.Generator) -> Tensor:
         """The data of these indices, (B, *event)."""
         return self.x[index]
+
+
+def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.device) -> Tensor:
+    """All indices in the order of one epoch, (N,) int64, on the device unless the data say it."""
+    order = getattr(data, "order", None)
+    if order is not None:
+        return order(generator)
+    return torch.randperm(len(data), generator=generator).to(device)
 
 
 def check_data(

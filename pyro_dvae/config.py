@@ -12,7 +12,7 @@ from pyro.infer import ELBO, Trace_ELBO
 
 from pyro_dvae.checks import at_least, code_shape, hidden_sizes, one_of, training_settings
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
-from pyro_dvae.data import BINARIZATIONS
+from pyro_dvae.data.prepare import Preparation
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
@@ -122,6 +122,9 @@ class Config:
     """
 
     binarize: str = "dynamic"
+    """One of `data.POLICIES`; "none" for data that are zeros and ones."""
+    range: tuple[float, float] | None = None
+    """The stored values that stand for 0 and 1; None for uint8 values of 255."""
     num_latents: int = 4
     num_categories: int = 8
     hidden: tuple[int, ...] = (512, 256)
@@ -144,18 +147,27 @@ class Config:
     learning_rate: float = 1e-3
     averaging: float = 0.999
     """Decay of the average of the weights that is validated and kept."""
-    validation: float = 0.05
-    """Fraction of the training data kept for the validation ELBO."""
+    validation: float | str = 0.05
+    """Kept for the validation ELBO: a fraction or number of the training data, or a file."""
+    test: float | str | None = None
+    """Kept for testing, likewise; None for the data's own test part."""
     patience: int | None = 10
+    """None where nothing is kept for validation."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         one_of("estimator", self.estimator, ESTIMATORS)
-        one_of("binarisation", self.binarize, BINARIZATIONS)
+        if self.range is not None:
+            object.__setattr__(self, "range", tuple(self.range))  # JSON has lists
+        Preparation(self.binarize, self.range)
         code_shape(self.num_latents, self.num_categories)
         at_least("particles", self.num_particles, ESTIMATORS[self.estimator].least_particles)
         at_least("seed", self.seed, 0)
         at_least("epochs", self.epochs, 0)
+        _held_out("validation", self.validation)
+        _held_out("test", 0 if self.test is None else self.test)
+        if not self.validation:
+            object.__setattr__(self, "patience", None)
         if self.patience is not None:
             at_least("patience", self.patience, 1)
         has_beta = ESTIMATORS[self.estimator].has_beta
@@ -178,11 +190,6 @@ class Config:
                 f"Expected beta 1, free bits 0 and annealing 0 for the {self.estimator} "
                 f"estimator; got {self.beta}, {self.free_bits} and {self.annealing}. Choose "
                 "another estimator, rloo say."
-            )
-        if not 0 < self.validation < 1:
-            raise ValueError(
-                f"Expected a validation fraction between 0 and 1; got {self.validation}. "
-                "Use 0.05, say."
             )
         total = num_codes(self.num_latents, self.num_categories)
         if self.estimator in ("exact", "marginal") and total > MAX_CODES:
@@ -219,6 +226,15 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
 def build_elbo(config: Config, event_shape: Shape) -> ELBO:
     """The ELBO that the config's estimator names."""
     return ESTIMATORS[config.estimator].build(config, event_shape)
+
+
+def _held_out(part: str, amount: float | str) -> None:
+    if isinstance(amount, str) or 0 < amount < 1 or (isinstance(amount, int) and amount >= 0):
+        return
+    raise ValueError(
+        f"Expected a {part} fraction between 0 and 1, a number of rows, or a file; got {amount}. "
+        "Use 0.05, say."
+    )
 
 
 def _baseline(text: str) -> Any:

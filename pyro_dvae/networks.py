@@ -51,7 +51,7 @@ class MLPEncoder(nn.Module):
                 f"Expected data of shape (B, {', '.join(map(str, self.event_shape))}); "
                 f"got {tuple(x.shape)}. Build the encoder with event_shape={tuple(x.shape[1:])}."
             )
-        return self.layers(x.flatten(1)).unflatten(-1, self.code_shape)
+        return self.layers(_flat(x)).unflatten(-1, self.code_shape)
 
 
 class MLPBaseline(nn.Module):
@@ -68,7 +68,7 @@ class MLPBaseline(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, *event) -> (B,)."""
-        return self.layers(x.flatten(1)).squeeze(-1)
+        return self.layers(_flat(x)).squeeze(-1)
 
 
 class MLPControl(nn.Module):
@@ -95,7 +95,7 @@ class MLPControl(nn.Module):
 
     def forward(self, codes: Tensor, x: Tensor) -> Tensor:
         """(..., B, D·K) relaxed codes and (B, *event) data -> (..., B, 1)."""
-        return self.out((self.from_code(codes) + self.from_data(x.flatten(1))).tanh())
+        return self.out((self.from_code(codes) + self.from_data(_flat(x))).tanh())
 
 
 class MLPDecoder(nn.Module):
@@ -123,4 +123,10 @@ class MLPDecoder(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """(..., D, K) -> (..., *event) or (..., *event, num_params)."""
-        return self.layers(z.flatten(-2)).unflatten(-1, self.output_shape)
+        x = self.layers(z.flatten(-2))
+        return x.unflatten(-1, self.output_shape) if self.output_shape else x.squeeze(-1)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(B, *event) -> (B, P), of single numbers too."""
+    return x.flatten(1) if x.dim() > 1 else x.unsqueeze(-1)

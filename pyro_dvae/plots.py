@@ -28,8 +28,14 @@ def save_figure(figure: Figure, path: Path) -> None:
     write_atomically(path, lambda beside: figure.savefig(beside, format="png", dpi=150))
 
 
-def elbo_figure(records: Sequence[EpochRecord], caption: str) -> Figure:
-    """Training and validation ELBO against the epoch, and exact log p(x) where it is known."""
+def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "image") -> Figure:
+    """Training and validation ELBO against the epoch, and exact log p(x) where it is known.
+
+    Args:
+        records: of the epochs.
+        caption: above the axes.
+        datum: what a datum is called.
+    """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     epochs = [record.epoch for record in records]
@@ -48,7 +54,7 @@ def elbo_figure(records: Sequence[EpochRecord], caption: str) -> Figure:
     tail = [v for r in records[1:] for v in (r.train_elbo, r.validation_elbo) if v is not None]
     if tail:
         axes.set_ylim(bottom=min(tail) - 2)
-    axes.set(xlabel="epoch", ylabel="nats per image", title=caption)
+    axes.set(xlabel="epoch", ylabel=f"nats per {datum}", title=caption)
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
@@ -58,7 +64,7 @@ def image_grid(images: Tensor, num_columns: int, title: str) -> Figure:
     """Images in rows.
 
     Args:
-        images: (N, H, W) in [0, 1].
+        images: (N, H, W), (N, 1, H, W) or (N, 3, H, W) in [0, 1].
         num_columns: images a row.
         title: above the grid.
     """
@@ -77,8 +83,8 @@ def reconstruction_figure(vae: DiscreteVAE, grey: Tensor, binary: Tensor, seed: 
 
     Args:
         vae: the model.
-        grey: (N, H, W) in [0, 1].
-        binary: (N, H, W), what the encoder sees.
+        grey: (N, *event) in [0, 1], an event (H, W), (1, H, W) or (3, H, W).
+        binary: (N, *event), what the encoder sees.
         seed: of the draws.
     """
     means = vae.reconstruct(binary)
@@ -96,7 +102,8 @@ def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
 
     Args:
         vae: the model.
-        x: (H, W), the datum whose most probable code is varied; that code is framed.
+        x: (H, W), (1, H, W) or (3, H, W), the datum whose most probable code is varied; that code
+            is framed.
     """
     logits = vae.encode(x[None])[0]  # (D, K)
     index = logits.argmax(-1)
@@ -104,7 +111,7 @@ def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
     varied = index.expand(num_latents, num_categories, num_latents).clone()
     for latent in range(num_latents):
         varied[latent, :, latent] = torch.arange(num_categories)
-    means = vae.decode(one_hot(varied, num_categories, dtype=logits.dtype)).mean  # (D, K, H, W)
+    means = vae.decode(one_hot(varied, num_categories, dtype=logits.dtype)).mean  # (D, K, *event)
     figure = _figure(0.7 * (num_categories + 1) + 0.8, 0.7 * num_latents + 0.7)
     left, right = figure.subplots(1, 2, width_ratios=(1, num_categories))
     _show_grid(left, x[None, None], [""], ["input"])
@@ -115,8 +122,8 @@ def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
         right.add_patch(
             Rectangle(
                 (category * step_x - 1, latent * step_y - 1),
-                x.shape[1] + 1,
-                x.shape[0] + 1,
+                x.shape[-1] + 1,
+                x.shape[-2] + 1,
                 fill=False,
                 color="tab:red",
                 clip_on=False,
@@ -173,16 +180,18 @@ def _figure(width: float, height: float) -> Figure:
 def _show_grid(
     axes: Axes, images: Tensor, rows: Sequence[str], columns: Sequence[str] = ()
 ) -> tuple[int, int]:
-    """Show images (R, C, H, W) in [0, 1] as one, for hundreds of axes take minutes.
+    """Show images (R, C, *event) in [0, 1] as one, for hundreds of axes take minutes.
 
     Returns:
         Elements from the top of an image to that of the next one, and from left to left.
     """
     height, width = images.shape[-2:]
     gap = 1 + max(height, width) // 16
-    padded = torch.nn.functional.pad(images, (0, gap, 0, gap), value=1.0)  # (R, C, H', W')
+    padded = torch.nn.functional.pad(images, (0, gap, 0, gap), value=1.0)
     step_y, step_x = padded.shape[-2:]
-    mosaic = padded.transpose(1, 2).flatten(2).flatten(0, 1)[:-gap, :-gap]
+    channels = padded.unsqueeze(2) if images.dim() == 4 else padded  # (R, C, 1 or 3, H', W')
+    mosaic = channels.permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)[:-gap, :-gap]
+    mosaic = mosaic.squeeze(-1)
     pixels = mosaic.detach().cpu().numpy()
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.set_yticks([r * step_y + (height - 1) / 2 for r in range(len(rows))], rows, fontsize=8)

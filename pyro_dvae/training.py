@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.averaging import WeightAverage
-from pyro_dvae.batches import TensorData, TrainingData, check_data
+from pyro_dvae.batches import TensorData, TrainingData, check_data, epoch_order
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.evaluation import evaluate
@@ -160,7 +160,7 @@ class Trainer:
                 )
         while self.epoch < epochs and not self._converged(patience) and self.seconds <= max_seconds:
             start = clock() - self.seconds
-            batches = torch.randperm(len(self.data), generator=self.shuffling)
+            batches = epoch_order(self.data, self.shuffling, self.device)
             self.vae.train()
             # Pyro's checks read from the device at every step; the trial run has made them.
             with ExitStack() as around:
@@ -168,7 +168,7 @@ class Trainer:
                 around.enter_context(self.draws)
                 around.enter_context(pyro.validation_enabled(False))
                 around.enter_context(pyro.get_param_store().scope())
-                for index in batches.to(self.device).split(self.batch_size)[self.step :]:
+                for index in batches.split(self.batch_size)[self.step :]:
                     self._take_step(index)
                     self.seconds = clock() - start
                     if on_step is not None:

@@ -161,7 +161,10 @@ def test_every_command_has_an_example(pdvae: Run) -> None:
         (["fit", "--particles", "1"], "particles of at least 2; got 1"),
         (["fit", "--estimator", "exact", "--latents", "9"], "got K^D = 8^9 = 134217728"),
         (["fit", "--binarize", "maybe"], "binarisation to be one of"),
-        (["fit", "--validation", "2"], "fraction between 0 and 1; got 2"),
+        (
+            ["fit", "--validation", "1.5"],
+            "fraction between 0 and 1, a number of rows, or a file; got 1.5",
+        ),
         (["fit", "--data", "imagenet"], "imagenet"),
         (["fit", "--data-dir", "nowhere"], "nowhere"),
         (["fit", "--device", "tpu"], "--device"),

@@ -280,7 +280,7 @@ def test_pictures(pdvae: Run, run_folder: Path) -> None:
     for name in ("reconstructions.png", "traverse.png"):
         assert imread(name).std() > 0.01
     # The same images from a file give the same pictures, for the run's binarisation is the same.
-    np.savez("test.npz", x=_part("test").grey.numpy(), labels=np.zeros(1000, int))
+    np.savez("test.npz", x=_part("test").values.numpy(), labels=np.zeros(1000, int))
     pdvae("reconstruct", run_folder, "-n", 3, "--input", "test.npz", "-o", "file.png")
     assert Path("file.png").read_bytes() == Path("reconstructions.png").read_bytes()
     pdvae(
@@ -384,9 +384,9 @@ def _bad_files() -> None:
 
 
 DATA = {
-    "missing.npy": "got missing.npy (No such file or directory)",
-    "images.png": ".npy or .npz file; got images.png",
-    "nonsense": "Expected train, validation, test, or a .npy or .npz file; got 'nonsense'",
+    "missing.npy": "got 'missing.npy', which is not there",
+    "images.png": "got 'images.png', which is not there",
+    "nonsense": "Expected train, validation, test, or a file; got 'nonsense'",
     "shape.npy": "Expected data of shape (N, 28, 28) with N > 0; got (3, 5)",
     "one.npy": "Add a leading axis",
     "range.npy": "uint8 values 0 to 255, or only zeros and ones; got torch.float64 values 0.5",
@@ -414,7 +414,7 @@ BAD = [
     *((["decode", "RUN", name, "-o", "out.npz"], text) for name, text in CODES.items()),
     (["score", "RUN", "--data", "shape.npy"], DATA["shape.npy"]),
     (["reconstruct", "RUN", "--input", "shape.npy"], DATA["shape.npy"]),
-    (["reconstruct", "RUN", "--input", "test"], ".npy or .npz file; got test"),
+    (["reconstruct", "RUN", "--input", "test"], "got 'test', which is not there"),
     (["traverse", "RUN", "--input", "nan.npy"], DATA["nan.npy"]),
     (["encode", "nowhere", "-o", "out.csv"], "run folder with a config.json; got nowhere"),
     (["encode", "-o", "out.csv"], "run below runs/; got none"),

@@ -1,32 +1,55 @@
 """Image data: MNIST or the bundled sample of it, binarization, splits, and arrays of the user."""
 
+from pyro_dvae.data.allot import split
 from pyro_dvae.data.arrays import Array, binary_inputs, load_array
 from pyro_dvae.data.binary import BINARIZATIONS, BinaryImages
-from pyro_dvae.data.mnist import (
-    DATA_SETS,
-    DataError,
-    Images,
-    fingerprint,
-    load_images,
-    read_idx,
-)
-from pyro_dvae.data.splits import PARTS, Part, Splits, make_splits, split
+from pyro_dvae.data.blocks import BlockData
+from pyro_dvae.data.datasets import as_rows
+from pyro_dvae.data.errors import DataError
+from pyro_dvae.data.fingerprints import fingerprint
+from pyro_dvae.data.idx import read_idx
+from pyro_dvae.data.mnist import DATA_SETS, Images, load_images
+from pyro_dvae.data.prepare import POLICIES, Extent, Preparation, choose, extent, refuse_unlike
+from pyro_dvae.data.report import complaint, describe
+from pyro_dvae.data.rows import Rows, Source, SubsetRows, TensorRows
+from pyro_dvae.data.scan import Scan, scan
+from pyro_dvae.data.sources import open_source
+from pyro_dvae.data.splits import PARTS, Part, Splits, make_splits
+from pyro_dvae.data.torchvision_sets import TORCHVISION_SETS
 
 __all__ = [
     "BINARIZATIONS",
     "DATA_SETS",
     "PARTS",
+    "POLICIES",
+    "TORCHVISION_SETS",
     "Array",
     "BinaryImages",
+    "BlockData",
     "DataError",
+    "Extent",
     "Images",
     "Part",
+    "Preparation",
+    "Rows",
+    "Scan",
+    "Source",
     "Splits",
+    "SubsetRows",
+    "TensorRows",
+    "as_rows",
     "binary_inputs",
+    "choose",
+    "complaint",
+    "describe",
+    "extent",
     "fingerprint",
     "load_array",
     "load_images",
     "make_splits",
+    "open_source",
     "read_idx",
+    "refuse_unlike",
+    "scan",
     "split",
 ]

@@ -1,6 +1,5 @@
 """A user's own data: arrays from NumPy files, and what a run of binary data can take of them."""
 
-import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_dvae.checks import one_of
-from pyro_dvae.data.binary import BINARIZATIONS, BinaryImages
-from pyro_dvae.data.mnist import DataError
+from pyro_dvae.data.binary import BinaryImages
+from pyro_dvae.data.errors import DataError, reading
+from pyro_dvae.data.prepare import Preparation, extent_of
 
 SUFFIXES = (".npy", ".npz")
 LABEL_KEYS = ("labels", "y")
@@ -49,34 +48,32 @@ def load_array(path: Path | str, key: str | None = None) -> Array:
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"Expected a .npy or .npz file; got {path}. Save it with numpy.savez.")
-    try:
-        values, labels = _read(path, key)
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file can make NumPy and zipfile raise anything
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        reason = textwrap.shorten(reason, 150, placeholder=" ...")
-        raise DataError(
-            f"Expected a whole .npy or .npz file of numbers; got {path} ({reason}). "
-            "Check the path, or save the file anew."
-        ) from error
+    with reading(path, "a whole .npy or .npz file of numbers"):
+        values, labels = read_arrays(path, key)
     tensor = _to_tensor(values, f"the data in {path}")
     return Array(tensor, None if labels is None else _to_labels(labels, len(tensor), path))
 
 
-def binary_inputs(values: Tensor, event_shape: tuple[int, ...], policy: str, seed: int) -> Tensor:
+def binary_inputs(
+    values: Tensor,
+    event_shape: tuple[int, ...],
+    policy: str,
+    seed: int,
+    range: tuple[float, float] | None = None,
+) -> Tensor:
     """Turn a user's data into the zeros and ones that a run was trained on.
 
-    Grey values (uint8) go through the run's binarization policy; ``"dynamic"`` draws them once,
-    as it does a run's test images, so that the same file gives the same data every time. Data of
-    zeros and ones of any dtype stay as they are: uint8 data without a value above 1 are taken
-    for these, and not for very dark grey.
+    Grey values (uint8, or any under a range) go through the run's binarization policy;
+    ``"dynamic"`` draws them once, as it does a run's test images, so that the same file gives the
+    same data every time. Without a range data of zeros and ones of any dtype stay as they are:
+    uint8 data without a value above 1 are taken for these, and not for very dark grey.
 
     Args:
         values: (N, *event_shape) data, N >= 1.
         event_shape: Shape of one datum of the run.
-        policy: The run's policy, one of ``BINARIZATIONS``.
+        policy: The run's policy, one of ``POLICIES``.
         seed: Seed of the draw; no global random stream is touched.
+        range: The run's range, if it has one.
 
     Returns:
         Zeros and ones, float32, shape (N, *event_shape).
@@ -85,7 +82,7 @@ def binary_inputs(values: Tensor, event_shape: tuple[int, ...], policy: str, see
         DataError: If the shape is another one, or if the values are neither of the two kinds.
         ValueError: If the policy is unknown.
     """
-    one_of("binarisation", policy, BINARIZATIONS)
+    preparation = Preparation(policy, range)
     event, shape = tuple(event_shape), tuple(values.shape)
     if not shape or shape[0] == 0 or shape[1:] != event:
         wanted = f"({', '.join(['N', *map(str, event)])}) with N > 0"
@@ -95,35 +92,58 @@ def binary_inputs(values: Tensor, event_shape: tuple[int, ...], policy: str, see
         elif shape[:1] == (0,):
             mend = "Pass at least one datum"
         raise DataError(f"Expected data of shape {wanted}; got {shape}. {mend}.")
-    if values.dtype == torch.uint8 and values.max() > 1:
-        return BinaryImages(values, policy, seed=seed).fixed(seed)
-    ones = values == 1
-    if not (ones | (values == 0)).all():
-        low, high = values.min().item(), values.max().item()
+    found = extent_of(values)
+    if range is None and found.is_binary:
+        return (values == 1).to(torch.float32)
+    if range is None and values.dtype != torch.uint8:
         raise DataError(
-            f"Expected uint8 values 0 to 255, or only zeros and ones; got {values.dtype} values "
-            f"{low:g} to {high:g}. Rescale to 0 to 255 and round to uint8, or binarise them first."
+            f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Rescale to 0 "
+            "to 255 and round to uint8, or binarise them first."
         )
-    return ones.to(torch.float32)
+    preparation.check(found)
+    return BinaryImages(values, policy, seed=seed, range=range).fixed(seed)
 
 
-def _read(path: Path, key: str | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def read_arrays(
+    path: Path, key: str | None, labels: str | None = None, *, mapped: bool = False
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Read the array that is meant, and the labels, unchecked.
+
+    Args:
+        path: The file.
+        key: Name of the array, where there are several.
+        labels: Name of the labels; one of ``LABEL_KEYS``, if there is one, where left out.
+        mapped: Whether to map a ``.npy`` file into memory instead of reading it.
+
+    Raises:
+        DataError: If the names do not tell which arrays to read.
+        Exception: Whatever NumPy and zipfile raise at a damaged file.
+    """
     with path.open("rb") as file:
         start = file.read(6)
         if start != b"\x93NUMPY" and start[:2] != b"PK":
             # NumPy would take it for a pickle, and advise its user to trust it.
             raise ValueError(f"it starts with {start!r}" if start else "it has 0 bytes")
         file.seek(0)
-        loaded = np.load(file, allow_pickle=False)
+        if mapped and start == b"\x93NUMPY":
+            loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             if key is None:
                 return loaded, None
             raise DataError(f"Expected no key for the one array in {path}; got {key!r}. Omit it.")
         with loaded:
             names = list(loaded.files)
-            name = _pick(names, key, path)
-            labels = next((other for other in LABEL_KEYS if other in names and other != name), None)
-            return loaded[name], None if labels is None else loaded[labels]
+            if labels is not None and labels not in names:
+                raise DataError(
+                    f"Expected labels among the arrays in {path}: {', '.join(names)}; got "
+                    f"{labels!r}. Name one of them."
+                )
+            name = _pick([n for n in names if n != labels or n == key], key, path)
+            others = LABEL_KEYS if labels is None else (labels,)
+            its_labels = next((n for n in others if n in names and n != name), None)
+            return loaded[name], None if its_labels is None else loaded[its_labels]
 
 
 def _pick(names: list[str], key: str | None, path: Path) -> str:
@@ -139,8 +159,12 @@ def _pick(names: list[str], key: str | None, path: Path) -> str:
     raise DataError(f"Expected one of the arrays in {path}: {arrays}; got {got}. Name one as key.")
 
 
-def _to_tensor(array: NDArray[Any], what: str) -> Tensor:
-    array = np.asarray(array)  # what is no array in a zip archive comes as bytes
+def torch_dtype(array: NDArray[Any], what: str) -> str:
+    """Return the name of an array's dtype, or of the nearest one that torch computes with.
+
+    Raises:
+        DataError: If the array is not one of numbers, or has no rows.
+    """
     dtype = _WIDER.get(array.dtype.name, array.dtype.name)
     if dtype not in _DTYPES:
         raise DataError(
@@ -150,6 +174,12 @@ def _to_tensor(array: NDArray[Any], what: str) -> Tensor:
         raise DataError(
             f"Expected at least one row as {what}; got shape {array.shape}. Save an array (N, ...)."
         )
+    return dtype
+
+
+def _to_tensor(array: NDArray[Any], what: str) -> Tensor:
+    array = np.asarray(array)  # what is no array in a zip archive comes as bytes
+    dtype = torch_dtype(array, what)
     wrong = ~np.isfinite(array)
     if wrong.any():
         first = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))

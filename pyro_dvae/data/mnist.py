@@ -1,16 +1,6 @@
 """MNIST, or the bundled sample of it."""
 
-import gzip
-import hashlib
-import io
-import math
-import os
-import socket
-import textwrap
-import zlib
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
-from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -20,23 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-DATA_SETS = ("mnist", "mnist-sample")
+from pyro_dvae.data.download import data_folders, fetch
+from pyro_dvae.data.errors import DataError
+from pyro_dvae.data.idx import IDX_FILES, find_idx, read_idx
 
-_IDX_FILES = {
-    "train_images": "train-images-idx3-ubyte",
-    "train_labels": "train-labels-idx1-ubyte",
-    "test_images": "t10k-images-idx3-ubyte",
-    "test_labels": "t10k-labels-idx1-ubyte",
-}
+DATA_SETS = ("mnist", "mnist-sample")
+_LAYOUTS = ("MNIST/raw", "mnist", ".")
+
 _SAMPLE = "bundled sample (5,000 training and 1,000 test images)"
 _HOW_TO_GET = (
     "For the full set put its four IDX files (train-images-idx3-ubyte, ..., plain or .gz) in a "
     "folder and pass --data-dir, or set PDVAE_DATA_DIR."
 )
-
-
-class DataError(ValueError):
-    """Data that the user asked for is missing or damaged; the message is one line."""
 
 
 class Images(NamedTuple):
@@ -81,14 +66,13 @@ def load_images(
     if data_dir is not None:
         return _load_mnist(Path(data_dir).expanduser())
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyro_dvae"
-    named = os.environ.get("PDVAE_DATA_DIR")
-    folders = [Path(named).expanduser(), cache] if named else [cache]
+    folders = data_folders()
+    cache = folders[-1]
     for folder in folders:
-        if len(_find_mnist(folder)) == len(_IDX_FILES):
+        if len(find_idx(folder, _LAYOUTS)) == len(IDX_FILES):
             return _load_mnist(folder)
 
-    failure = _download_mnist(cache) if download else "downloading is turned off"
+    failure = fetch("MNIST", cache) if download else "downloading is turned off"
     if failure is None:
         return _load_mnist(cache)
     places = " or ".join(map(str, folders))
@@ -101,71 +85,9 @@ def load_images(
     )
 
 
-def fingerprint(images: Images) -> str:
-    """Name the data by their content: the first 16 hex digits of a SHA-256.
-
-    Args:
-        images: Images and labels; where they came from does not count.
-
-    Returns:
-        The same string for the same dtypes, shapes and values, and else another one.
-    """
-    digest = hashlib.sha256()
-    for part in (images.train, images.train_labels, images.test, images.test_labels):
-        digest.update(f"{part.dtype} {tuple(part.shape)};".encode())
-        digest.update(part.cpu().contiguous().numpy().data)
-    return digest.hexdigest()[:16]
-
-
-def read_idx(path: Path | str) -> NDArray[np.uint8]:
-    """Read an IDX file of unsigned bytes, plain or gzipped (whatever its name).
-
-    Args:
-        path: The file.
-
-    Returns:
-        A writable array of the shape that the file's header states.
-
-    Raises:
-        DataError: If the file cannot be read or is not a whole IDX file of unsigned bytes.
-    """
-    try:
-        content = Path(path).read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
-        # The magic number is two zeros, the element type (8: unsigned byte) and the number of
-        # dimensions; then come the dimensions, as big-endian 32-bit integers, and the elements.
-        if len(content) < 4 or content[:3] != b"\0\0\x08":
-            raise ValueError(f"its magic number is {content[:4]!r}, not 00 00 08 and a count")
-        start = 4 + 4 * content[3]
-        shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4))
-        size = start + math.prod(shape)
-        if len(content) != size:
-            raise ValueError(f"it has {len(content)} bytes, not {size} for its shape {shape}")
-        return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(
-            f"Expected a whole IDX file of unsigned bytes; got {path} ({error}). Replace the file."
-        ) from error
-
-
-def _find_mnist(folder: Path) -> dict[str, Path]:
-    """Return those of the four files that the fullest layout has, plain before gzipped."""
-    layouts = [
-        {
-            key: path
-            for key, name in _IDX_FILES.items()
-            for path in (folder / layout / f"{name}.gz", folder / layout / name)
-            if path.is_file()
-        }
-        for layout in ("MNIST/raw", "mnist", ".")
-    ]
-    return max(layouts, key=len)
-
-
 def _load_mnist(folder: Path) -> Images:
-    paths = _find_mnist(folder)
-    missing = [name for key, name in _IDX_FILES.items() if key not in paths]
+    paths = find_idx(folder, _LAYOUTS)
+    missing = [name for key, name in IDX_FILES.items() if key not in paths]
     if missing:
         got = f"no {', '.join(missing)}" if folder.is_dir() else "no such folder"
         raise DataError(f"Expected the MNIST files in {folder}; got {got}. {_HOW_TO_GET}")
@@ -178,22 +100,6 @@ def _load_mnist(folder: Path) -> Images:
                 f"{paths[images]} with {arrays[labels].shape} in {paths[labels]}. Replace them."
             )
     return _to_images("mnist", arrays, str(folder), notice=None)
-
-
-def _download_mnist(cache: Path) -> str | None:
-    """Download MNIST into the cache; return None, or why that failed."""
-    timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(10.0)
-    try:
-        from torchvision.datasets import MNIST  # type: ignore[import-untyped, unused-ignore]
-
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            MNIST(str(cache), download=True)
-    except (ImportError, OSError, RuntimeError, HTTPException) as error:
-        return f"the download failed ({textwrap.shorten(str(error), 100, placeholder=' ...')})"
-    finally:
-        socket.setdefaulttimeout(timeout)
-    return None
 
 
 def _load_sample(notice: str | None) -> Images:

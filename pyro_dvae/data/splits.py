@@ -1,15 +1,27 @@
 """The parts that a run trains, validates and tests on, the same in every command."""
 
+from __future__ import annotations
+
+import math
+import os
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import one_of
+from pyro_dvae.data.allot import allot
 from pyro_dvae.data.binary import BinaryImages
-from pyro_dvae.data.mnist import Images
+from pyro_dvae.data.blocks import BlockData
+from pyro_dvae.data.errors import DataError
+from pyro_dvae.data.mnist import DATA_SETS, Images
+from pyro_dvae.data.prepare import Preparation, row_bytes
+from pyro_dvae.data.rows import Rows, Source, SubsetRows, TensorRows
 
 PARTS = ("train", "validation", "test")
+
+IN_MEMORY = 2**28
+"""Bytes as stored up to which data are read once and kept; larger data are read in blocks."""
 
 
 class Part(NamedTuple):
@@ -17,26 +29,27 @@ class Part(NamedTuple):
 
     x: Tensor
     """(N, *event) zeros and ones, float32, in the one draw that evaluation uses."""
-    grey: Tensor
-    """(N, *event) the values, uint8, that they were drawn from."""
-    labels: Tensor
+    values: Tensor
+    """(N, *event) the values as stored that they were made from."""
+    labels: Tensor | None
     """(N,) int64."""
 
 
 class Splits(NamedTuple):
     """What a run trains, validates and tests on."""
 
-    train: BinaryImages
-    """The part to train on, served as the policy says."""
-    validation: Tensor
-    """(M, *event) zeros and ones, float32, drawn once."""
-    test: Tensor
-    """(T, *event) zeros and ones, float32, drawn once."""
+    train: BinaryImages | BlockData
+    """The part to train on, served as the preparation says."""
+    validation: Tensor | None
+    """(M, *event) zeros and ones, float32, drawn once; None where M = 0."""
+    test: Tensor | None
+    """(T, *event) zeros and ones, float32, drawn once; None where T = 0."""
     train_rows: Tensor
-    """Rows of ``images.train`` to train on, int64, ascending."""
+    """Rows of the source's data to train on, int64, ascending."""
     validation_rows: Tensor
-    """(M,) the other rows of ``images.train``, int64, ascending."""
-    images: Images
+    """Rows of them kept for validation, int64, ascending; empty where that has its own file."""
+    stored: dict[str, Rows]
+    """The rows of every part that there is, as stored."""
     seed: int
 
     def part(self, name: str) -> Part:
@@ -46,68 +59,116 @@ class Splits(NamedTuple):
             name: One of ``PARTS``. The training part, too, comes in one fixed draw.
 
         Returns:
-            Binary data, grey values and labels of the part.
+            Binary data, values as stored and labels of the part.
 
         Raises:
             ValueError: If there is no such part.
         """
         one_of("part", name, PARTS)
-        images = self.images
-        if name == "test":
-            return Part(self.test, images.test, images.test_labels)
-        if name == "validation":
-            x, rows = self.validation, self.validation_rows
-        else:
-            x, rows = self.train.fixed(self.seed), self.train_rows
-        return Part(x, images.train[rows], images.train_labels[rows])
+        if name not in self.stored:
+            raise DataError(
+                f"Expected a {name} part; got a run that keeps no {name} data. Name another part, "
+                "or a file."
+            )
+        rows = self.stored[name]
+        x = {"validation": self.validation, "test": self.test}.get(name)
+        return Part(
+            self.train.fixed(self.seed) if x is None else x,
+            rows.read(torch.arange(len(rows))),
+            rows.labels,
+        )
 
 
-def make_splits(images: Images, *, binarize: str, validation: float, seed: int) -> Splits:
-    """Split and binarize a data set as a run's settings say.
+def make_splits(
+    data: Images | Source,
+    *,
+    binarize: str,
+    validation: float | Rows,
+    seed: int,
+    test: float | Rows | None = None,
+    range: tuple[float, float] | None = None,
+) -> Splits:
+    """Split and binarize data as a run's settings say.
 
     Args:
-        images: The data set. Its training images are split at random into a training and a
-            validation part; its test images stay apart.
-        binarize: One of ``BINARIZATIONS``.
-        validation: Fraction of the training images kept for validation.
+        data: The data. Their training rows are split at random, in proportion to the labels
+            where there are some (but MNIST's); their test rows, if any, stay apart.
+        binarize: One of ``POLICIES``.
+        validation: Fraction (below 1) or number of the training rows kept for validation, or
+            other rows.
         seed: Seed of the shuffle and of every draw made here; no global random stream is touched.
+        test: The same for testing; None: the data's own test rows, if any.
+        range: (low, high), the values that stand for 0 and 1; None for uint8 values of 255.
 
     Returns:
-        The parts, on the device of the images.
+        The parts, on the device of the data. Training data of more than ``IN_MEMORY`` bytes that
+        are not in memory are read in blocks.
 
     Raises:
-        ValueError: If the policy is unknown or a part would be empty.
+        ValueError: If the policy is unknown, nothing is left to train on, or a part does not fit
+            into memory.
     """
-    train_rows, validation_rows = split(len(images.train), validation, seed)
-    pixels = BinaryImages(images.train, binarize, seed=seed)
+    source = as_source(data)
+    preparation = Preparation(binarize, range)
+    rows = source.train
+    own = source.test if test is None else test
+    labels = None if source.name in DATA_SETS else rows.labels  # MNIST's split has been published
+    chosen = allot(len(rows), _amount(validation), _amount(own), seed, labels)
+    stored: dict[str, Rows] = {"train": SubsetRows(rows, chosen[0])}
+    for name, other, index in zip(PARTS[1:], (validation, own), chosen[1:], strict=True):
+        if other is not None and not isinstance(other, (int, float)):
+            stored[name] = other
+        elif len(index):
+            stored[name] = SubsetRows(rows, index)
+    whole = _serving(rows, preparation, seed)
+    fixed = {}
+    for name in stored.keys() - {"train"}:
+        part = stored[name]
+        if isinstance(part, SubsetRows) and part.rows is rows:
+            served = whole.subset(part.index)
+        else:
+            served = _serving(part, preparation, seed)
+        _refuse_too_large(name, part)
+        fixed[name] = served.fixed(seed)
     return Splits(
-        train=pixels.subset(train_rows),
-        validation=pixels.subset(validation_rows).fixed(seed),
-        test=BinaryImages(images.test, binarize, seed=seed).fixed(seed),
-        train_rows=train_rows,
-        validation_rows=validation_rows,
-        images=images,
+        train=whole.subset(chosen[0]),
+        validation=fixed.get("validation"),
+        test=fixed.get("test"),
+        train_rows=chosen[0],
+        validation_rows=chosen[1],
+        stored=stored,
         seed=seed,
     )
 
 
-def split(num_data: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split indices at random into a training and a validation part.
+def as_source(data: Images | Source) -> Source:
+    """The same data as a source."""
+    if isinstance(data, Source):
+        return data
+    train = TensorRows(data.train, data.train_labels)
+    return Source(
+        data.name, data.source, train, TensorRows(data.test, data.test_labels), data.notice
+    )
 
-    Args:
-        num_data: Number of data.
-        fraction: Fraction of them that goes to validation.
-        seed: Seed of the shuffle.
 
-    Returns:
-        Training and validation indices, int64, each sorted.
+def _amount(part: float | Rows | None) -> float:
+    return part if isinstance(part, (int, float)) else 0
 
-    Raises:
-        ValueError: If a part would be empty or the fraction is not between 0 and 1.
-    """
-    num_validation = round(num_data * fraction) if 0 < fraction < 1 else 0
-    if not 0 < num_validation < num_data:
-        parts = f"{fraction} of {num_data} data"
-        raise ValueError(f"Expected data in both parts; got {parts}. Change the fraction.")
-    order = torch.randperm(num_data, generator=torch.Generator().manual_seed(seed))
-    return order[num_validation:].sort().values, order[:num_validation].sort().values
+
+def _serving(rows: Rows, preparation: Preparation, seed: int) -> BinaryImages | BlockData:
+    if isinstance(rows, TensorRows) or len(rows) * row_bytes(rows) <= IN_MEMORY:
+        values = rows.read(torch.arange(len(rows)))
+        return BinaryImages(values, preparation.binarize, seed=seed, range=preparation.range)
+    return BlockData(rows, preparation, seed=seed)
+
+
+def _refuse_too_large(name: str, rows: Rows) -> None:
+    """Refuse a part, which is held whole, float32, where it would fill the memory."""
+    wanted = 4 * len(rows) * math.prod(rows.event_shape)
+    if hasattr(os, "sysconf") and wanted > IN_MEMORY:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if wanted > memory / 2:
+            raise DataError(
+                f"Expected a {name} part that fits into memory; got {len(rows)} rows, "
+                f"{wanted / 2**30:.1f} GiB. Keep fewer, 10000 say."
+            )

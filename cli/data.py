@@ -1,0 +1,63 @@
+"""`pdvae data`: what data are, before anything is trained on them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import JsonOption, fail, user_errors
+from .reading import (
+    ChannelsOption,
+    ColumnsOption,
+    KeyOption,
+    LabelsOption,
+    SizeOption,
+    reading,
+)
+
+
+def data(
+    path: Annotated[
+        str,
+        typer.Argument(
+            help=".npy, .npz, .csv, .tsv, .parquet, IDX, a folder of images, or a data set's name."
+        ),
+    ],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of a named data set's files; else the cache.")
+    ] = None,
+    key: KeyOption = None,
+    columns: ColumnsOption = None,
+    labels: LabelsOption = None,
+    size: SizeOption = None,
+    channels: ChannelsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at every value of data: shape, type, range, gaps, classes, and what can model them.
+
+    Example: pdvae data measurements.csv --labels species
+    """
+    options = reading(locals())
+    with user_errors():
+        from pyro_dvae.data import complaint, describe, open_source, scan
+
+        source = open_source(path, data_dir=data_dir, **options)
+        parts = {"train": source.train, "test": source.test}
+        scans = {part: scan(rows) for part, rows in parts.items() if rows is not None}
+    if as_json:
+        facts = {"name": source.name, "where": source.where, "notice": source.notice}
+        print(json.dumps({**facts, **{part: asdict(found) for part, found in scans.items()}}))
+    else:
+        print(path if path == source.where else f"{source.name} from {source.where}")
+        if source.notice is not None:
+            print(f"note: {source.notice}")
+        for part, found in scans.items():
+            print("\n".join([f"\n{part}:"] * (len(scans) > 1) + describe(found)))
+    complaints = {part: complaint(found) for part, found in scans.items()}
+    for part, text in complaints.items():
+        if text is not None:
+            fail(text if part == "train" else f"In the test data: {text}")

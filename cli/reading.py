@@ -1,0 +1,80 @@
+"""Options that say how a user's data are read; nothing here imports torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .options import fail
+
+KeyOption = Annotated[
+    str | None, typer.Option(help="Name of the array in a .npz file that holds several.")
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(help="Columns of a table, names or numbers from 0: a,b,7-9; all if left out."),
+]
+LabelsOption = Annotated[
+    str | None, typer.Option(help="Column of a table, or array of a .npz file, with the labels.")
+]
+SizeOption = Annotated[
+    str | None, typer.Option(metavar="HxW", help="Resize images to this height and width.")
+]
+ChannelsOption = Annotated[
+    int | None, typer.Option(help="Convert images to 1 (grey) or 3 (RGB) channels.")
+]
+
+READING = ("key", "columns", "labels", "size", "channels")
+"""The names of the settings."""
+
+
+def reading(values: dict[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that say how data are read, as `open_source` takes them."""
+    columns, size, channels = values["columns"], values["size"], values["channels"]
+    if channels not in (None, 1, 3):
+        fail(f"Expected --channels 1 or 3; got {channels}. Choose one.")
+    return {
+        "key": values["key"],
+        "columns": None if columns is None else [name.strip() for name in columns.split(",")],
+        "labels": values["labels"],
+        "size": None if size is None else _size(size),
+        "channels": channels,
+    }
+
+
+def number_range(text: str | None) -> tuple[float, float] | None:
+    """LOW,HIGH as two numbers."""
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+        return low, high
+    except ValueError:
+        fail(f"Expected --range as LOW,HIGH; got {text!r}. Use 0,1, say.")
+
+
+def amount(option: str, text: str | None) -> float | str | None:
+    """A fraction, a number of rows, or a file's path."""
+    from pathlib import Path
+
+    if text is None:
+        return None
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            pass
+    if not Path(text).expanduser().exists():
+        fail(
+            f"Expected {option} as a fraction, a number of rows, or a file; got {text!r}, which is "
+            "not there. Use 0.05, say."
+        )
+    return str(Path(text).expanduser().resolve())
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, by, width = text.lower().partition("x")
+    if not (by and height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        fail(f"Expected --size as HEIGHTxWIDTH; got {text!r}. Use 28x28, say.")
+    return int(height), int(width)

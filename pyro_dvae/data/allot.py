@@ -1,0 +1,94 @@
+"""Which rows go to which part, by a seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def split(num_data: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Split indices at random into a training and a validation part.
+
+    Args:
+        num_data: Number of data.
+        fraction: Fraction of them that goes to validation.
+        seed: Seed of the shuffle.
+
+    Returns:
+        Training and validation indices, int64, each sorted.
+
+    Raises:
+        ValueError: If a part would be empty or the fraction is not between 0 and 1.
+    """
+    num_validation = round(num_data * fraction) if 0 < fraction < 1 else 0
+    if not 0 < num_validation < num_data:
+        parts = f"{fraction} of {num_data} data"
+        raise ValueError(f"Expected data in both parts; got {parts}. Change the fraction.")
+    return allot(num_data, fraction, 0, seed)[:2]
+
+
+def allot(
+    num_data: int,
+    validation: float,
+    test: float,
+    seed: int,
+    labels: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Split indices at random into a training, a validation and a test part.
+
+    With labels every class gives its share to each part, to within a row or so: the rows of a
+    class of n come in random order, the i-th with the quantile (i - 1/2) / n, and the parts take
+    rows by quantile.
+
+    Args:
+        num_data: N.
+        validation: Fraction (below 1) or number of them that goes to validation; 0 for none.
+        test: The same for testing.
+        seed: Seed of the shuffle.
+        labels: (N,) int64, or None.
+
+    Returns:
+        Training, validation and test indices, int64, each sorted.
+
+    Raises:
+        ValueError: If an amount is neither fraction nor number, no training data are left, or a
+            part that is wanted would be empty.
+    """
+    nums = []
+    for name, amount in (("validation", validation), ("test", test)):
+        if not 0 < amount < 1 and not (amount >= 0 and float(amount).is_integer()):
+            raise ValueError(
+                f"Expected a fraction between 0 and 1 or a number of data for {name}; got "
+                f"{amount}. Use 0.05, say."
+            )
+        num = round(num_data * amount) if 0 < amount < 1 else int(amount)
+        if amount and num == 0:
+            raise ValueError(
+                f"Expected data in both parts; got {amount} of {num_data} data for {name}. "
+                "Change the fraction, or keep 0 rows."
+            )
+        nums.append(num)
+    num_validation, num_test = nums
+    if sum(nums) >= num_data:
+        kept = f"{validation} of {num_data} data for validation"
+        kept += f" and {test} for testing" if test else ""
+        raise ValueError(f"Expected data in both parts; got {kept}. Keep less apart.")
+    order = torch.randperm(num_data, generator=torch.Generator().manual_seed(seed))
+    if labels is not None:
+        order = _by_quantile(order, labels)
+    part = torch.zeros(num_data, dtype=torch.uint8)
+    part[order[:num_validation]] = 1
+    part[order[num_validation : num_validation + num_test]] = 2
+    train, held, tested = ((part == number).nonzero().flatten() for number in range(3))
+    return train, held, tested
+
+
+def _by_quantile(order: Tensor, labels: Tensor) -> Tensor:
+    """Rows in random order, (N,), by their quantile in their class, ties in that order."""
+    grouped = order[labels[order].argsort(stable=True)]
+    _, counts = labels[grouped].unique_consecutive(return_counts=True)
+    ends = counts.cumsum(0)
+    rank = torch.arange(len(order)) - (ends - counts).repeat_interleave(counts)
+    quantile = torch.empty(len(order), dtype=torch.float64)
+    quantile[grouped] = (rank.double() + 0.5) / counts.repeat_interleave(counts)
+    return order[quantile[order].argsort(stable=True)]

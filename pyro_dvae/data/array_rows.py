@@ -1,0 +1,98 @@
+"""Rows of NumPy arrays, in memory or mapped from a file."""
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_dvae.data.arrays import read_arrays, torch_dtype
+from pyro_dvae.data.errors import reading
+from pyro_dvae.data.labels import Labels, checked_labels, number_classes
+
+_KEPT_BYTES = 16 * 2**20
+"""Bytes of a mapped file that stay resident."""
+_FAULT_BYTES = 64 * 1024
+"""What one access may make resident: the kernel maps pages around it."""
+
+
+class ArrayRows:
+    """Rows of an array that may be larger than memory, read in the order in which they lie.
+
+    Byte order and memory layout become torch's; uint16 and uint32, with which torch hardly
+    computes, widen.
+
+    Args:
+        values: (N, *event_shape) numbers, N >= 1.
+        labels: (N,) whole numbers and the names of the classes, or None.
+        what: What the values are, for messages.
+
+    Raises:
+        DataError: If the array is not one of numbers, has no rows, or not one label for each.
+    """
+
+    def __init__(
+        self, values: NDArray[Any], labels: Labels | None = None, what: str = "the data"
+    ) -> None:
+        self._numpy_dtype = torch_dtype(values, what)
+        self._mmap = getattr(values, "_mmap", None)  # of a numpy.memmap
+        self._values = np.asarray(values)
+        self._resident = 0
+        self.event_shape = tuple(values.shape[1:])
+        self.dtype: torch.dtype = getattr(torch, self._numpy_dtype)
+        self.labels = None if labels is None else checked_labels(labels[0], len(values))
+        self.label_names = None if labels is None else labels[1]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._values)
+
+    def read(self, index: Tensor) -> Tensor:
+        """Copy the rows at some indices, shape (B, *event_shape)."""
+        ascending, order = index.cpu().sort()  # a file is read forward
+        if len(index) and (ascending.diff() == 1).all():
+            rows = self._values[int(ascending[0]) : int(ascending[-1]) + 1]  # not a copy
+        else:
+            rows = self._values[ascending.numpy()]
+        out = np.empty(rows.shape, self._numpy_dtype)
+        out[order.numpy()] = rows
+        self._let_go(len(rows) * _FAULT_BYTES + rows.nbytes)
+        return torch.from_numpy(out)
+
+    def _let_go(self, num_bytes: int) -> None:
+        # Pages that were read count as resident until the kernel needs them; a process that may
+        # use little memory must not appear to hold the file.
+        self._resident += num_bytes
+        if self._mmap is not None and self._resident > _KEPT_BYTES:
+            self._resident = 0
+            if hasattr(mmap, "MADV_DONTNEED"):
+                self._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def array_file(path: Path, key: str | None = None, labels: str | Labels | None = None) -> ArrayRows:
+    """Open a ``.npy`` file, which is mapped and not read, or an array in a ``.npz`` file.
+
+    Args:
+        path: The file; nothing in it is executed.
+        key: Name of the array; needed where a ``.npz`` holds several besides labels.
+        labels: Name of the labels in a ``.npz``, or the labels; ``labels``, else ``y`` of a
+            ``.npz`` if left out.
+
+    Returns:
+        The rows.
+
+    Raises:
+        DataError: If the file is damaged, or the names do not tell which array to read.
+    """
+    with reading(path, "a whole .npy or .npz file of numbers"):
+        name = labels if isinstance(labels, str) else None
+        values, classes = read_arrays(path, key, name, mapped=True)
+        if not isinstance(values, np.ndarray):
+            raise ValueError("what it holds is no array")
+        if isinstance(labels, tuple):
+            return ArrayRows(values, labels, f"the data in {path}")
+        numbered = None if classes is None else number_classes(np.asarray(classes), str(path))
+        return ArrayRows(values, numbered, f"the data in {path}")

@@ -1,0 +1,71 @@
+"""Whether a likelihood takes some data, and the options that make it take them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyro_dvae.data.errors import DataError
+from pyro_dvae.data.prepare import Extent, choose
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a likelihood takes the data."""
+
+    likelihood: str
+    fits: bool
+    """As they are, or with the options."""
+    options: str | None
+    """What makes them fit, as the command line takes it; None if nothing is needed, or helps."""
+    reason: str
+
+
+def bernoulli(found: Extent | None) -> Fit:
+    """Judge data for the Bernoulli likelihood, which takes zeros and ones.
+
+    Args:
+        found: What the values are; None if some are missing or infinite.
+
+    Returns:
+        The judgement.
+    """
+
+    def fit(fits: bool, options: str | None, reason: str) -> Fit:
+        return Fit("Bernoulli", fits, options, reason)
+
+    if found is None:
+        return fit(False, None, "values are missing or infinite")
+    if found.is_binary:
+        return fit(True, None, "every value is 0 or 1, and is taken as it is")
+    if math.isinf(found.high - found.low):
+        return fit(False, None, "the values are further apart than floats can tell")
+    try:
+        choose(found)
+        how = "a pixel is then 1 with probability value / 255; or static, or threshold"
+        return fit(True, "--binarize dynamic", how)
+    except DataError:
+        low, high = _range(found)
+    how = "a value is then 1 with probability (value - LOW) / (HIGH - LOW)"
+    return fit(True, f"--range {low},{high}", how)
+
+
+LIKELIHOODS: dict[str, Callable[[Extent | None], Fit]] = {"bernoulli": bernoulli}
+
+
+def _range(found: Extent) -> tuple[str, str]:
+    """The narrowest usual range that holds all values, else one about as wide as they are."""
+    low, high = found.low, found.high
+    whole = not found.dtype.is_floating_point
+    for usual in (255, 65535) if whole else (1,):
+        if low >= 0 and high <= usual:
+            return "0", str(usual)
+    if low == high:
+        low, high = min(low, 0), max(high, 0)
+    # Of the least numbers no part is left to round to.
+    unit = 1.0 if whole else max(10.0 ** (math.floor(math.log10(high - low)) - 2), 1e-300)
+    texts = f"{math.floor(low / unit) * unit:.12g}", f"{math.ceil(high / unit) * unit:.12g}"
+    if float(texts[0]) <= low and high <= float(texts[1]):
+        return texts
+    return f"{low:.17g}", f"{high:.17g}"  # exactly
