@@ -173,6 +173,8 @@ def _put(name: str, value: torch.Tensor) -> Any:
         (_put("optimizer.0.exp_avg", torch.zeros(3)), r"optimizer.0.exp_avg is torch.float32"),
         (_put("optimizer.99.exp_avg", torch.zeros(3)), "optimizer.99.exp_avg is unknown here"),
         (_put("new", torch.zeros(3)), "new is unknown here"),
+        (lambda state: state.tensors["random.order"].fill_(255), "Invalid mt19937 state"),
+        (lambda state: state.tensors["random.noise"].fill_(255), "Invalid mt19937 state"),
         (lambda state: state.progress.pop("epoch"), "'epoch'"),
         (lambda state: state.progress.update(step="two"), "two"),
         (lambda state: state.progress.update(best={"epoch": 1}), "missing"),
