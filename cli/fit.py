@@ -60,7 +60,7 @@ def fit(
         int | None,
         typer.Option(help="Epochs in which beta falls to --beta; 10, or 0 for trace and marginal."),
     ] = None,
-    initial_beta: Annotated[float, typer.Option(help="Where beta starts to fall.")] = 2.5,
+    initial_beta: Annotated[float, typer.Option(help="Where beta starts to fall.")] = 4.0,
     free_bits: Annotated[
         float, typer.Option(help="Nats a latent whose KL the gradient leaves alone.")
     ] = 0.0,
