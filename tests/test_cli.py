@@ -105,7 +105,7 @@ def test_estimators_say_what_their_value_is(pdvae: Run, estimator: str, said: st
 
 
 def test_gradients(pdvae: Run) -> None:
-    names = "rloo,reinmax,exact"
+    names = "rloo,reinmax,exact,trace,marginal"
     options = ["--estimators", names, "--draws", "20", "--batch-size", "10", *SMALL[:2]]
     fresh = ["gradients", "--fresh", "--latents", "2", "--categories", "3", *options]
     status, out, err = pdvae(*fresh, "--plot", "gradients.png")
