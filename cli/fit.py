@@ -110,8 +110,9 @@ def fit(
         from pyro_dvae.data import make_splits
 
         from .devices import pick_device
+        from .events import require_tensorboard
         from .inputs import data_facts, run_images
-        from .train import require_tensorboard, train
+        from .train import train
 
         target = pick_device(device)
         named = _named(context)
