@@ -133,6 +133,15 @@ def test_patience(pdvae: Run) -> None:
     assert status == 0
     assert "stopped: no better validation ELBO for 1 epochs" in out
 
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    best = max(lines, key=lambda line: line["validation_elbo"])
+    run = load_run(Path("run"))
+    assert run.epoch == best["epoch"] == len(lines) - 1
+    test = json.loads(Path("run/evaluation.json").read_text())["test"]
+    pixels = load_images("mnist-sample").test
+    scores = evaluate(run.vae, BinaryImages(pixels, "dynamic").fixed(0))
+    assert (test["epoch"], test["elbo"]) == (run.epoch, pytest.approx(scores.elbo, rel=1e-6))
+
 
 def test_version(pdvae: Run) -> None:
     from pyro_dvae import __version__
