@@ -68,7 +68,7 @@ def fit(
         int | None,
         typer.Option(help="Epochs in which beta falls to --beta; 10, or 0 for trace and marginal."),
     ] = None,
-    initial_beta: Annotated[float, typer.Option(help="Where beta starts to fall.")] = 2.5,
+    initial_beta: Annotated[float, typer.Option(help="Where beta starts to fall.")] = 4.0,
     free_bits: Annotated[
         float, typer.Option(help="Nats a latent whose KL the gradient leaves alone.")
     ] = 0.0,
@@ -154,6 +154,7 @@ def fit(
         from pyro_dvae.data import open_source
 
         from .devices import pick_device
+        from .events import require_tensorboard
         from .inputs import (
             data_facts,
             names_of,
@@ -164,7 +165,7 @@ def fit(
             run_splits,
         )
         from .settle import describe, look, settle, stem
-        from .train import require_tensorboard, train
+        from .train import train
 
         target = pick_device(device)
         named = _named(context)

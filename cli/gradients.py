@@ -101,7 +101,13 @@ def gradients(
             what, config, vae = str(loaded.folder), loaded.config, loaded.vae
     settings = {
         name: replace(
-            config, estimator=name, num_particles=ESTIMATORS[name].particles, temperature=None
+            config,
+            estimator=name,
+            num_particles=ESTIMATORS[name].particles,
+            temperature=None,
+            beta=1.0,  # the gradients of the ELBO, however the run was trained
+            free_bits=0.0,
+            annealing=0,
         )
         for name in names
     }

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .events import add_epoch, event_log
 from .options import CommandError, fail, user_errors
 from .progress import Progress
 from .report import binarisation, report, unit
@@ -48,7 +49,7 @@ def train(
             held.enter_context(only_writer(folder))
         try:
             trainer, records = _prepare(folder, config, splits, facts, device, resume)
-            events = _event_log(folder, trainer.epoch + 1) if tensorboard else None
+            events = event_log(folder, trainer.epoch + 1) if tensorboard else None
             _say_what_starts(folder, config, splits, facts, trainer, device)
             _run(folder, config, trainer, records, log_every, events)
             _finish(folder, config, splits, trainer, records)
@@ -170,7 +171,7 @@ def _run(
                 write_state(folder, trainer.state_dict())
                 progress.epoch(record)
                 if events is not None:
-                    _add_events(events, record)
+                    add_epoch(events, record)
                 signals.check()
         except StopRequest as stop:
             write_state(folder, trainer.state_dict())
@@ -208,37 +209,6 @@ def _finish(
         print(collapse)
     _draw(folder, trainer, records, config, splits)
     print(f"run folder: {folder}")
-
-
-def require_tensorboard() -> None:
-    """Refuse `--tensorboard` where it is not installed, before anything is made."""
-    try:
-        import torch.utils.tensorboard  # noqa: F401
-    except ImportError:
-        fail(
-            "Expected the tensorboard package for --tensorboard; got none. Run "
-            "pip install 'pyro-dvae[tensorboard]', or leave the option out."
-        )
-
-
-def _event_log(folder: Path, first_epoch: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)
-
-
-def _add_events(events: Any, record: EpochRecord) -> None:
-    values = {
-        "ELBO/train": record.train_elbo,
-        "ELBO/validation": record.validation_elbo,
-        "log p(x)/validation": record.validation_log_marginal,
-    }
-    for latent, information in enumerate(record.validation_information or (), 1):
-        values[f"information/z{latent}"] = information
-    for name, value in values.items():
-        if value is not None:
-            events.add_scalar(name, value, record.epoch)
-    events.flush()
 
 
 def _draw(

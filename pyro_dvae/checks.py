@@ -38,7 +38,7 @@ def training_settings(
         raise ValueError(f"Expected averaging in [0, 1); got {averaging}. Use 0.999, say, or 0.")
     at_least("epochs of annealing", annealing, 0)
     if not 0 <= initial_beta < math.inf:
-        raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 2.5, say.")
+        raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 4, say.")
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:

@@ -139,7 +139,7 @@ class Config:
     """Weight of the KL term in the gradient; no reported number knows it."""
     annealing: int | None = None
     """Epochs in which beta falls from `initial_beta`; None for 10, or 0 where there is no beta."""
-    initial_beta: float = 2.5
+    initial_beta: float = 4.0
     free_bits: float = 0.0
     """Nats a latent may carry for nothing; no reported number knows it."""
     epochs: int = 50

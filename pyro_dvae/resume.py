@@ -47,7 +47,11 @@ def unpack(trainer: Trainer, state: TrainingState) -> None:
         num_averaged, seconds = int(progress["num_averaged"]), float(progress["seconds"])
         same_device = progress["device"] == trainer.device.type
         _compare(tensors, trainer, best is not None, same_device)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        on_cpu = ["random.order", "random.draws.0"]
+        on_cpu += ["random.noise"] if trainer.device.type == progress["device"] == "cpu" else []
+        for name in on_cpu:
+            torch.Generator().set_state(tensors[name].cpu())  # which complains of a damaged one
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ValueError(
             f"Expected the state of this training; got another ({error}). "
             "Continue with the settings that it was saved under."

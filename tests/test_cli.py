@@ -105,7 +105,7 @@ def test_estimators_say_what_their_value_is(pdvae: Run, estimator: str, said: st
 
 
 def test_gradients(pdvae: Run) -> None:
-    names = "rloo,reinmax,exact"
+    names = "rloo,reinmax,exact,trace,marginal"
     options = ["--estimators", names, "--draws", "20", "--batch-size", "10", *SMALL[:2]]
     fresh = ["gradients", "--fresh", "--latents", "2", "--categories", "3", *options]
     status, out, err = pdvae(*fresh, "--plot", "gradients.png")
@@ -121,10 +121,8 @@ def test_gradients(pdvae: Run) -> None:
     assert status == 0
     content = json.loads(out)
     assert content["model"] == "runs/mnist-sample-d2k3-rloo-1"
-    assert [row["estimator"] for row in content["rows"]] == ["rloo"] * 2 + ["reinmax"] * 2 + [
-        "exact"
-    ] * 2
-    exact = content["rows"][-1]
+    assert [row["estimator"] for row in content["rows"][::2]] == names.split(",")
+    (exact,) = (row for row in content["rows"][1::2] if row["estimator"] == "exact")
     assert exact["bias"]["value"] == pytest.approx(0, abs=1e-4)
     assert exact["cosine"]["value"] == pytest.approx(1, abs=1e-4)
 
@@ -134,6 +132,15 @@ def test_patience(pdvae: Run) -> None:
     status, out, _ = pdvae(*arguments)
     assert status == 0
     assert "stopped: no better validation ELBO for 1 epochs" in out
+
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    best = max(lines, key=lambda line: line["validation_elbo"])
+    run = load_run(Path("run"))
+    assert run.epoch == best["epoch"] == len(lines) - 1
+    test = json.loads(Path("run/evaluation.json").read_text())["test"]
+    pixels = load_images("mnist-sample").test
+    scores = evaluate(run.vae, BinaryImages(pixels, "dynamic").fixed(0))
+    assert (test["epoch"], test["elbo"]) == (run.epoch, pytest.approx(scores.elbo, rel=1e-6))
 
 
 def test_version(pdvae: Run) -> None:

@@ -17,7 +17,7 @@ import torch
 from pdvae_cli import train
 from pdvae_cli.main import main
 
-from pyro_dvae import Trainer, load_run
+from pyro_dvae import Trainer, checkpoints, load_run
 from pyro_dvae.checkpoints import STATE, WEIGHTS, read_metrics, read_state
 from pyro_dvae.storage import only_writer, read_tensors
 
@@ -109,7 +109,7 @@ def test_a_signal_finishes_the_step_and_saves(
 
 
 def test_a_second_signal_stops_at_once(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def twice() -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -121,7 +121,7 @@ def test_a_second_signal_stops_at_once(pdvae: Run, monkeypatch: pytest.MonkeyPat
     assert status == 130
     assert "interrupted at once; continue from the last save with pdvae fit --resume run" in err
     assert (read_state(Path("run")).progress["epoch"], load_run(Path("run")).epoch) == (1, 1)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.signal(signal.SIGTERM, before) is signal.SIG_IGN
     assert pdvae("fit", "--resume", "run")[0] == 0
 
 
@@ -163,6 +163,27 @@ def test_a_full_disk_is_an_error_and_the_last_good_files_stay(
         load_run(Path("run"))
         assert pdvae("fit", "--resume", "run")[0] == 0
         same_end(Path("whole"), Path("run"))
+
+
+def test_metrics_that_ran_ahead_of_the_state_are_dropped(
+    pdvae: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pdvae("fit", "whole", *SMALL, "--epochs=3")[0] == 0
+    write, calls = checkpoints.write_state, [0]
+
+    def failing(*arguments: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 3:  # the first is that before epoch 1
+            raise OSError("No space left on device")
+        write(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_state", failing)
+        assert pdvae("fit", "run", *SMALL, "--epochs=3")[0] == 1
+    assert [line["epoch"] for line in read_metrics(Path("run"))] == [1, 2]
+    assert read_state(Path("run")).progress["epoch"] == 1
+    assert pdvae("fit", "--resume", "run")[0] == 0
+    same_end(Path("whole"), Path("run"))
 
 
 def test_numbers_that_are_not_finite_end_the_run(pdvae: Run) -> None:

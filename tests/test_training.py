@@ -65,6 +65,9 @@ def test_beta_falls_to_its_own_and_is_given_back() -> None:
     list(fit(tiny_vae(), elbo, tiny_data(23), epochs=3, batch_size=12, annealing=2, initial_beta=2))
     assert seen == pytest.approx([2.0, 1.625, 1.25, 0.875, 0.5, 0.5])
     assert elbo.beta == 0.5
+    trainer = Trainer(tiny_vae(), elbo, tiny_data(23), annealing=2, initial_beta=2)
+    list(trainer.run(1))
+    assert (elbo.beta, trainer.beta) == (0.5, 1.25)
 
 
 def test_annealing_needs_beta() -> None:
