@@ -18,6 +18,7 @@ LEAVES = {
     "averaging",
     "checks",
     "codes",
+    "data.allot",
     "data.download",
     "data.errors",
     "failures",
@@ -76,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data.blocks": {"data.prepare", "data.rows"},
     "data.fingerprints": {"data.mnist", "data.prepare", "data.rows"},
     "data.splits": {
+        "data.allot",
         "checks",
         "data.binary",
         "data.blocks",
