@@ -15,8 +15,10 @@ from pyro_dvae.data.labels import Labels, checked_labels, number_classes
 
 _KEPT_BYTES = 16 * 2**20
 """Bytes of a mapped file that stay resident."""
-_FAULT_BYTES = 64 * 1024
-"""What one access may make resident: the kernel maps pages around it."""
+_FAULT_BYTES = 2 * 2**20
+"""What one access may make resident: the kernel maps the pages around it, 2 MiB at most."""
+_SCATTERED = 32
+"""Rows that lie apart read at once."""
 
 
 class ArrayRows:
@@ -53,13 +55,17 @@ class ArrayRows:
     def read(self, index: Tensor) -> Tensor:
         """Copy the rows at some indices, shape (B, *event_shape)."""
         ascending, order = index.cpu().sort()  # a file is read forward
-        if len(index) and (ascending.diff() == 1).all():
-            rows = self._values[int(ascending[0]) : int(ascending[-1]) + 1]  # not a copy
-        else:
-            rows = self._values[ascending.numpy()]
-        out = np.empty(rows.shape, self._numpy_dtype)
-        out[order.numpy()] = rows
-        self._let_go(len(rows) * _FAULT_BYTES + rows.nbytes)
+        rows, places = ascending.numpy(), order.numpy()
+        out = np.empty((len(rows), *self.event_shape), self._numpy_dtype)
+        if len(rows) and (np.diff(rows) == 1).all():
+            out[places] = self._values[rows[0] : rows[-1] + 1]
+            self._let_go(out.nbytes)
+            return torch.from_numpy(out)
+        step = max(1, len(rows)) if self._mmap is None else _SCATTERED
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            out[places[part]] = self._values[rows[part]]
+            self._let_go(len(rows[part]) * _FAULT_BYTES)
         return torch.from_numpy(out)
 
     def _let_go(self, num_bytes: int) -> None:

@@ -16,9 +16,6 @@ from pyro_dvae.data.rows import Rows
 BLOCK_BYTES = 2**19
 WINDOW = 32
 
-_SCATTERED = 256
-"""Rows read at once where they may lie apart, for each makes much of a mapped file resident."""
-
 
 class BlockData:
     """Rows read in blocks, shuffled, and served as zeros and ones.
@@ -113,7 +110,7 @@ class BlockData:
         """
         generator = torch.Generator().manual_seed(seed)
         x = torch.empty((len(self), *self.event_shape), dtype=torch.float32, device=self.device)
-        for places in torch.arange(len(self)).split(min(self.block_size, _SCATTERED)):
+        for places in torch.arange(len(self)).split(self.block_size):
             rows = self._rows(places)
             x[places[0] : places[-1] + 1] = self._serve(self.rows.read(rows), rows, generator)
         return x
