@@ -54,7 +54,7 @@ def report(scores: Evaluation, part: str, binarize: str, datum: str = "image") -
         ("importance gap", "importance_gap", f"{bound} - ELBO"),
         ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
         ("KL(q || prior)", "kl", "D log K - entropy"),
-        ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P pixels"),
+        ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P elements"),
     ]
     known = []
     for label, name, formula in rows:

@@ -1,4 +1,4 @@
-"""Image data: MNIST or the bundled sample of it, binarization, splits, and arrays of the user."""
+"""Data: named sets, arrays, tables, folders of images; how they are scanned, split and made bits."""
 
 from pyro_dvae.data.allot import split
 from pyro_dvae.data.arrays import Array, binary_inputs, load_array
