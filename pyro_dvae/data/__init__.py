@@ -1,4 +1,4 @@
-"""Data: named sets, arrays, tables, folders of images; how they are scanned, split and made bits."""
+"""Data: named sets, arrays, tables, folders of images; scanned, split and turned into bits."""
 
 from pyro_dvae.data.allot import split
 from pyro_dvae.data.arrays import Array, binary_inputs, load_array
