@@ -22,7 +22,7 @@ from pdvae_cli import train
 from pdvae_cli.main import main
 
 import pyro_dvae.checkpoints as checkpoints
-import pyro_dvae.data
+import pyro_dvae.data.sources as sources
 from pyro_dvae.storage import read_tensors
 
 OPTIONS = {
@@ -99,10 +99,10 @@ def compare(folder: Path, whole: Path) -> None:
 def kill_runs(root: Path, number: int) -> None:
     torch.set_num_threads(1)
     train._draw = lambda *_: None  # type: ignore[assignment]  # the pictures cost more than the run
-    images = pyro_dvae.data.load_images("mnist-sample")
+    images = sources.load_images("mnist-sample")
     few = {"train": 1000, "train_labels": 1000, "test": 100, "test_labels": 100}
     images = images._replace(**{part: getattr(images, part)[:num] for part, num in few.items()})
-    pyro_dvae.load_images = lambda *_: images  # type: ignore[assignment]
+    sources.load_images = lambda *_, **__: images  # type: ignore[assignment]
     with contextlib.suppress(SystemExit):  # what is imported late is imported here, for all
         quietly(["fit", str(root / "warm"), *SETTINGS])
     whole = root / "whole"
