@@ -223,9 +223,9 @@ class TestValuesRefused:
     @pytest.mark.parametrize(
         ("labels", "match"),
         [
-            (np.arange(3), r"Expected labels of shape \(2,\) in .*; got \(3,\)\. Save as many"),
+            (np.arange(3), r"Expected labels of shape \(2,\) in .*; got \(3,\)\. Give as many"),
             (np.zeros((2, 1)), r"Expected labels of shape \(2,\) in .*; got \(2, 1\)"),
-            (np.array([0, 0.5]), r"Expected whole numbers as the labels in .*; got torch.float64"),
+            (np.array([0, 0.5]), r"Expected whole numbers as labels in .*; got torch.float64"),
             (np.array([0, np.nan]), r"finite numbers as the labels in .*the first at \(1,\)"),
             (np.array(["cat", "dog"]), r"Expected numbers as the labels in .*; got dtype <U3"),
         ],

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data.rows": {"data.errors", "data.labels"},
     "data.idx": {"data.errors"},
     "data.mnist": {"data.download", "data.errors", "data.idx"},
-    "data.arrays": {"data.binary", "data.errors", "data.prepare"},
+    "data.arrays": {"data.binary", "data.errors", "data.labels", "data.prepare"},
     "data.array_rows": {"data.arrays", "data.errors", "data.labels"},
     "data.images": {"data.errors", "data.labels"},
     "data.folders": {"data.errors", "data.images", "data.labels"},

@@ -92,7 +92,7 @@ def test_in_memory() -> None:
     assert subset.labels.tolist() == [2, 2]
     assert subset.label_names == ("a", "b", "c")
     assert SubsetRows(TensorRows(x), torch.tensor([0])).labels is None
-    with pytest.raises(DataError, match=r"\(3,\), one for each row; got \(2,\)\. Pass as many"):
+    with pytest.raises(DataError, match=r"\(3,\), one for each row; got \(2,\)\. Give as many"):
         TensorRows(x, y[:2])
     with pytest.raises(DataError, match=r"Expected whole numbers as labels; got torch.float64"):
         TensorRows(x, torch.tensor([0.5, 1, 2]))

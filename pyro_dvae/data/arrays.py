@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_dvae.data.binary import BinaryImages
 from pyro_dvae.data.errors import DataError, reading
+from pyro_dvae.data.labels import checked_labels
 from pyro_dvae.data.prepare import Preparation, extent_of
 
 SUFFIXES = (".npy", ".npz")
@@ -51,7 +52,8 @@ def load_array(path: Path | str, key: str | None = None) -> Array:
     with reading(path, "a whole .npy or .npz file of numbers"):
         values, labels = read_arrays(path, key)
     tensor = _to_tensor(values, f"the data in {path}")
-    return Array(tensor, None if labels is None else _to_labels(labels, len(tensor), path))
+    classes = None if labels is None else _to_tensor(labels, f"the labels in {path}")
+    return Array(tensor, checked_labels(classes, len(tensor), f" in {path}"))
 
 
 def binary_inputs(
@@ -188,19 +190,3 @@ def _to_tensor(array: NDArray[Any], what: str) -> Tensor:
             f"first at {first}. Drop or replace them."
         )
     return torch.from_numpy(np.ascontiguousarray(array, dtype))
-
-
-def _to_labels(array: NDArray[Any], num_data: int, path: Path) -> Tensor:
-    labels = _to_tensor(array, f"the labels in {path}")
-    if labels.shape != (num_data,):
-        raise DataError(
-            f"Expected labels of shape ({num_data},) in {path}, one for each row; got "
-            f"{tuple(labels.shape)}. Save as many labels as rows."
-        )
-    numbers = labels.to(torch.int64)
-    if (numbers != labels).any():
-        raise DataError(
-            f"Expected whole numbers as the labels in {path}; got {labels.dtype} with fractions. "
-            "Number the classes."
-        )
-    return numbers

@@ -13,12 +13,13 @@ Labels = tuple[Tensor, tuple[str, ...] | None]
 """(N,) int64, and the name of each label 0, 1, ... where classes have names."""
 
 
-def checked_labels(labels: Tensor | None, num_data: int) -> Tensor | None:
+def checked_labels(labels: Tensor | None, num_data: int, where: str = "") -> Tensor | None:
     """Return labels as int64, shape (num_data,).
 
     Args:
         labels: One whole number for each datum, of any dtype, or None.
         num_data: Number of data.
+        where: Where they come from, " in FILE" say, for the message.
 
     Returns:
         The labels, or None where there are none.
@@ -30,13 +31,13 @@ def checked_labels(labels: Tensor | None, num_data: int) -> Tensor | None:
         return None
     if labels.shape != (num_data,):
         raise DataError(
-            f"Expected labels of shape ({num_data},), one for each row; got "
-            f"{tuple(labels.shape)}. Pass as many labels as rows."
+            f"Expected labels of shape ({num_data},){where}, one for each row; got "
+            f"{tuple(labels.shape)}. Give as many labels as rows."
         )
     numbers = labels.to(torch.int64)
     if (numbers != labels).any():
         raise DataError(
-            f"Expected whole numbers as labels; got {labels.dtype} with fractions. "
+            f"Expected whole numbers as labels{where}; got {labels.dtype} with fractions. "
             "Number the classes."
         )
     return numbers
