@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, log_marginal
-from pyro_dvae.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
+from pyro_dvae.scoring import DatumTerms, datum_scores, datum_terms, evaluating, exact_terms
 from pyro_dvae.usage import Usage, UsageCounter
 
 __all__ = [
@@ -59,7 +59,7 @@ class Evaluation:
     standard_errors: dict[str, float]
     """name -> that of a figure above, over the draws alone; what is not named is exact."""
     kl_per_latent: tuple[float, ...] | None
-    """KL(q(z_d|x) || p(z_d)); None where the prior's latents are not independent."""
+    """KL(q(z_d|x) || p(z_d)); None where the latents of prior or guide are not independent."""
     information_per_latent: tuple[float, ...]
     """I(x; z_d) = KL(q(z_d|x) || mean over x of q(z_d|x)) (Hoffman & Johnson 2016)."""
     perplexity_per_latent: tuple[float, ...]
@@ -76,6 +76,7 @@ class Evaluation:
 def evaluate(
     vae: Any,
     x: Tensor,
+    labels: Tensor | None = None,
     *,
     importance_samples: int | None = None,
     exact: bool | None = None,
@@ -91,8 +92,12 @@ def evaluate(
     Args:
         vae: a `DiscreteVAE`, evaluated in eval mode; no global random stream is touched.
         x: (N, *event) in the support of the likelihood, N >= 1, on the vae's device.
+        labels: (N,) int64, where the prior is conditional on them: every p(z) is then p(z|y), and
+            log p(x) is log p(x|y).
         importance_samples: k of the importance-weighted bound, at least 2; None leaves it out.
-        exact: whether E_q and log p(x) are sums over all K^D codes; None where K^D <= `MAX_CODES`.
+        exact: whether E_q and log p(x) are sums over all K^D codes; None where K^D <= `MAX_CODES`
+            and, where p(x|z) is no matrix product, that makes no more than 4 million numbers a
+            datum.
         num_samples: draws of z a datum where E_q is not a sum, at least 2.
         batch_size: data encoded at once; memory grows with it, the result does not change.
         seed: of all draws.
@@ -100,10 +105,13 @@ def evaluate(
     Raises:
         ValueError: an argument out of range, data outside the support, or K^D too large to sum.
     """
-    counter = UsageCounter(vae.prior())
+    with evaluating(vae):
+        prior = vae.prior_codes() if labels is None else None
+    counter = UsageCounter(prior)
     terms = datum_terms(
         vae,
         x,
+        labels,
         exact=exact,
         importance_samples=importance_samples,
         num_samples=num_samples,
@@ -113,7 +121,8 @@ def evaluate(
     )
     discrete = getattr(getattr(vae.likelihood, "support", None), "is_discrete", False)
     num_elements = x[0].numel() if discrete else None
-    return _summary(terms, counter.usage(), importance_samples, num_elements)
+    prior_error = float(getattr(prior, "log_normaliser_error", 0.0))
+    return _summary(terms, counter.usage(), importance_samples, num_elements, prior_error)
 
 
 def ordering(evaluation: Evaluation) -> str:
@@ -151,7 +160,11 @@ def ordering(evaluation: Evaluation) -> str:
 
 
 def _summary(
-    terms: DatumTerms, usage: Usage, importance_samples: int | None, num_elements: int | None
+    terms: DatumTerms,
+    usage: Usage,
+    importance_samples: int | None,
+    num_elements: int | None,
+    prior_error: float,
 ) -> Evaluation:
     num_data = len(terms.entropy)
     elbo, log_prior, entropy = (
@@ -162,17 +175,23 @@ def _summary(
         for values in (terms.log_marginal, terms.importance_bound)
     )
     errors = {
-        name: variance.sum().sqrt().item() / num_data for name, variance in terms.variances.items()
+        name: error
+        for name, variance in terms.variances.items()
+        if (error := variance.sum().sqrt().item() / num_data) > 0
     }
     kl = -log_prior - entropy
-    if "log_prior" in errors:
-        errors["kl"] = errors["log_prior"]
-    else:
+    if "kl" not in errors:
         kl = max(kl, 0.0)  # which a sum without draws misses by rounding alone
     if bound is not None:
-        errors["importance_gap"] = math.hypot(errors["importance_bound"], errors.get("elbo", 0.0))
+        errors["importance_gap"] = math.hypot(
+            errors.get("importance_bound", 0.0), errors.get("elbo", 0.0)
+        )
         if log_marginal is not None:
-            errors["remaining_gap"] = errors["importance_bound"]
+            errors["remaining_gap"] = errors.get("importance_bound", 0.0)
+    if prior_error:  # of the normaliser, the same for all data: the mean does not lessen it
+        for name in ("elbo", "log_prior", "kl", "importance_bound"):
+            if name != "importance_bound" or bound is not None:
+                errors[name] = math.hypot(errors.get(name, 0.0), prior_error)
     bits = None if num_elements is None else 1 / (num_elements * math.log(2))
     if bits is not None and "elbo" in errors:
         errors["bits_per_dimension"] = errors["elbo"] * bits

@@ -8,54 +8,33 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from pyro_dvae.joint import drawn_log_probs
-
-
-def draw_categories(log_q: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
-    """Draw z_d = min {k : F_d(k) > u}, u ~ U[0, 1), F the distribution function of q(z_d|x).
-
-    The uniforms are drawn on the CPU, in double precision and datum by datum, and so are the same
-    for every device and however the data are split.
-
-    Args:
-        log_q: (B, D, K), normalised.
-        num_samples: S, for each datum.
-        generator: of the CPU.
-
-    Returns:
-        (B, S, D) categories; one of probability zero is never drawn.
-    """
-    batch, num_latents, num_categories = log_q.shape
-    uniforms = torch.rand(
-        batch, num_samples, num_latents, dtype=torch.float64, generator=generator
-    ).transpose(1, 2)
-    cumulative = log_q.cpu().double().exp().cumsum(-1)
-    # The last is exactly 1, above every uniform, whatever the sum was rounded to.
-    cumulative = cumulative / cumulative[..., -1:]
-    index = torch.searchsorted(cumulative, uniforms.contiguous(), right=True)  # (B, D, S)
-    return index.clamp(max=num_categories - 1).transpose(1, 2).to(log_q.device)
+from pyro_dvae.posteriors import Posterior
 
 
 def draw_in_chunks(
-    log_q: Tensor, num_samples: int, limit: int, generator: torch.Generator
-) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield rows, draws and their categories (b, s, D), at most `limit` codes at once.
+    posterior: Posterior,
+    num_data: int,
+    num_samples: int,
+    limit: int,
+    generator: torch.Generator,
+) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """Yield rows, draws, categories (b, s, D) and log q (b, s), at most `limit` codes at once.
 
     Several data with all their draws or, where these alone exceed the limit, one datum with some:
     either way in the order of the data.
     """
     rows, samples = max(1, limit // num_samples), max(1, min(num_samples, limit))
-    for row in range(0, len(log_q), rows):
-        some = slice(row, min(row + rows, len(log_q)))
+    for row in range(0, num_data, rows):
+        some = slice(row, min(row + rows, num_data))
         for start in range(0, num_samples, samples):
             stop = min(start + samples, num_samples)
-            index = draw_categories(log_q[some], stop - start, generator)
-            yield some, slice(start, stop), index
+            yield some, slice(start, stop), *posterior.draw(some, stop - start, generator)
 
 
 def importance_bound(
-    log_q: Tensor,
+    posterior: Posterior,
     log_joint: Callable[[slice, Tensor], Tensor],
+    num_data: int,
     num_samples: int,
     limit: int,
     generator: torch.Generator,
@@ -66,8 +45,9 @@ def importance_bound(
     is the ELBO at k = 1, rises with k, and tends to log p(x).
 
     Args:
-        log_q: (B, D, K), normalised.
+        posterior: q(z|x) of B data.
         log_joint: (rows, categories (b, s, D)) -> log p(x, z), (b, s).
+        num_data: B.
         num_samples: k.
         limit: draws held at once; the result does not change with it.
         generator: of the CPU.
@@ -75,14 +55,16 @@ def importance_bound(
     Returns:
         (B,) one estimate a datum, in nats, and (B,) its variance over draws (`jackknife`).
     """
-    bound, variance = log_q.new_empty(2, len(log_q))
+    bounds: list[tuple[Tensor, Tensor]] = []
     weights: list[Tensor] = []
-    for rows, draws, index in draw_in_chunks(log_q, num_samples, limit, generator):
-        weights.append(log_joint(rows, index) - drawn_log_probs(log_q[rows], index))  # (b, s)
+    chunks = draw_in_chunks(posterior, num_data, num_samples, limit, generator)
+    for rows, draws, index, log_q in chunks:
+        weights.append(log_joint(rows, index) - log_q)  # (b, s)
         if draws.stop == num_samples:
-            bound[rows], variance[rows] = log_mean_exp(torch.cat(weights, 1))
+            bounds.append(log_mean_exp(torch.cat(weights, 1)))
             weights.clear()
-    return bound, variance
+    bound, variance = zip(*bounds, strict=True)
+    return torch.cat(bound), torch.cat(variance)
 
 
 def log_mean_exp(log_weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -60,35 +60,56 @@ class Joint:
     Args:
         vae: a `DiscreteVAE`.
         x: the data that will be scored, (N, *event), on the device of the model.
+        labels: (N,) of the data, where the prior is conditional on them.
 
     Raises:
-        ValueError: no data, or data outside the support of the likelihood.
+        ValueError: no data, data outside the support of the likelihood, labels that are missing,
+            unknown to the prior, or of other data.
     """
 
-    def __init__(self, vae: Any, x: Tensor) -> None:
+    def __init__(self, vae: Any, x: Tensor, labels: Tensor | None = None) -> None:
         at_least("data", len(x), 1)
         check = getattr(vae.likelihood, "check", None)
         if check is not None:
             check(x)
         self.vae = vae
-        self.prior = vae.prior()
+        if labels is None:
+            self.prior, self.num_classes = vae.prior_codes(), 1
+        else:
+            if labels.shape != (len(x),):
+                raise ValueError(
+                    f"Expected a label for each of {len(x)} data; got labels of shape "
+                    f"{tuple(labels.shape)}. Pass both of the same rows."
+                )
+            vae.prior.check_labels(labels)
+            self.num_classes = int(vae.prior.num_classes)
+            self.prior = vae.prior_codes(torch.arange(self.num_classes, device=labels.device))
         self.num_latents, self.num_categories = self.prior.event_shape
         self.num_codes = num_codes(self.num_latents, self.num_categories)
         self.described = describe_codes(self.num_latents, self.num_categories)
         self.device = x.device
         self.dtype = next((w.dtype for w in vae.parameters()), torch.get_default_dtype())
-        self.datum_size = max(1, x[0].numel() * int(vae.likelihood.num_params))
+        size, cost = max(1, x[0].numel()), int(getattr(vae.likelihood, "cost", 1))
+        self.num_params = size * int(vae.likelihood.num_params)
+        self.cost = self.num_codes * size * cost
+        """Numbers that summing over all codes makes for each datum."""
+        self.numbers = size * max(1, cost)
         logits = code_logits(self.prior)
+        if labels is not None:
+            logits = None
         self.prior_log_probs = None if logits is None else wide(logits).log_softmax(-1)
         """(D, K) where the latents are independent under the prior, else None."""
         self._kept: list[tuple[Tensor, Any]] = []
 
     def codes_at_once(self, num_data: int) -> int:
         """How many codes to score so many data under in bounded memory."""
-        return max(1, _CHUNK_ELEMENTS // (num_data * self.datum_size))
+        return max(1, _CHUNK_ELEMENTS // max(num_data * self.numbers, self.num_params))
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Any]]:
-        """For one `size` codes after the other: log p(z), (C,), and p(x|z), batch shape (C, 1)."""
+        """For one `size` codes after the other: log p(z) or log p(z|y), (C, Y), and p(x|z).
+
+        Y is 1 without labels; p(x|z) has batch shape (C, 1).
+        """
         for start in range(0, self.num_codes, size):
             codes = enumerate_codes(
                 self.num_latents,
@@ -98,29 +119,33 @@ class Joint:
                 device=self.device,
                 dtype=self.dtype,
             )
-            yield self._log_prior(codes), self.vae.decode(codes[:, None])
+            yield self._log_prior(codes[:, None]), self.vae.decode(codes[:, None])
 
     def all_codes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Log p(z), (K^D,), and log p(x|z), (B, K^D), of every code and datum (B, *event)."""
+        """Log p(z) or p(z|y), (Y, K^D), and log p(x|z), (B, K^D), of data (B, *event)."""
         chunks: Any = self._kept
         if not chunks:
             chunks = self.chunks(self.codes_at_once(len(x)))
-            if self.num_codes * self.datum_size <= _KEPT_ELEMENTS:
+            if self.num_codes * self.num_params <= _KEPT_ELEMENTS:
                 chunks = self._kept = list(chunks)
         log_prior, log_likelihood = zip(
-            *((log_p_z, p_x.log_prob(x).T) for log_p_z, p_x in chunks), strict=True
+            *((log_p_z.T, p_x.log_prob(x).T) for log_p_z, p_x in chunks), strict=True
         )
-        return torch.cat(log_prior), wide(torch.cat(log_likelihood, 1))
+        return torch.cat(log_prior, 1), wide(torch.cat(log_likelihood, 1))
 
-    def drawn(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Log p(z) and log p(x|z), (B, S) both, of categories (B, S, D) drawn for x (B, *event)."""
+    def drawn(self, x: Tensor, labels: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Log p(z) or p(z|y), and log p(x|z), (B, S) both, of data (B, *event).
+
+        The categories (B, S, D) were drawn for them.
+        """
         codes = one_hot(index.transpose(0, 1), self.num_categories, dtype=self.dtype)
         log_likelihood = self.vae.decode(codes).log_prob(x)  # (S, B)
-        return self._log_prior(codes).T, wide(log_likelihood.T)
+        prior = None if labels is None else self.vae.prior_codes(labels)
+        return self._log_prior(codes, prior).T, wide(log_likelihood.T)
 
-    def _log_prior(self, codes: Tensor) -> Tensor:
+    def _log_prior(self, codes: Tensor, prior: Any = None) -> Tensor:
         if self.prior_log_probs is None:
-            return wide(self.prior.log_prob(codes))
+            return wide((self.prior if prior is None else prior).log_prob(codes))
         index = codes.argmax(-1)  # (..., D)
         latent = torch.arange(self.num_latents, device=codes.device)
         return self.prior_log_probs[latent, index].sum(-1)
@@ -133,23 +158,31 @@ class JointBlock:
         joint: of the model.
         x: (B, *event).
         tabulate: whether to score all K^D codes, once for the whole block.
+        labels: (B,), where the prior is conditional on them.
     """
 
-    def __init__(self, joint: Joint, x: Tensor, tabulate: bool) -> None:
-        self.joint = joint
-        self.x = x
-        self.all_codes = joint.all_codes(x) if tabulate else None
+    def __init__(
+        self, joint: Joint, x: Tensor, tabulate: bool, labels: Tensor | None = None
+    ) -> None:
+        self.joint, self.x, self.labels = joint, x, labels
+        self.all_codes: tuple[Tensor, Tensor] | None = None
+        """Log p(z) or p(z|y), (1 or B, K^D), and log p(x|z), (B, K^D), where tabulated."""
         self.draws_at_once = _LOOKED_UP // joint.num_latents if tabulate else joint.codes_at_once(1)
+        if tabulate:
+            log_prior, log_likelihood = joint.all_codes(x)
+            self.all_codes = log_prior if labels is None else log_prior[labels], log_likelihood
 
     def drawn(self, rows: slice, index: Tensor) -> tuple[Tensor, Tensor]:
         """Log p(z) and log p(x|z), (b, s) both, of categories (b, s, D) drawn for these rows."""
         if self.all_codes is None:
-            return self.joint.drawn(self.x[rows], index)
-        log_prior, log_likelihood = self.all_codes
+            labels = None if self.labels is None else self.labels[rows]
+            return self.joint.drawn(self.x[rows], labels, index)
         number = index[..., 0]
         for digit in index.unbind(-1)[1:]:
             number = number * self.joint.num_categories + digit
-        return log_prior[number], log_likelihood[rows].gather(1, number)
+        log_prior, log_likelihood = self.all_codes
+        some = log_prior[0][number] if len(log_prior) == 1 else log_prior[rows].gather(1, number)
+        return some, log_likelihood[rows].gather(1, number)
 
     def log_joint(self, rows: slice, index: Tensor) -> Tensor:
         """Log p(x, z), (b, s), of the same."""
@@ -157,12 +190,15 @@ class JointBlock:
         return log_prior + log_likelihood
 
 
-def log_marginal(vae: Any, x: Tensor, *, chunk_size: int | None = None) -> Tensor:
+def log_marginal(
+    vae: Any, x: Tensor, labels: Tensor | None = None, *, chunk_size: int | None = None
+) -> Tensor:
     """Exact log p(x) = log sum_z p(x|z) p(z), over all K^D codes (Eqs. 16, 17, 28 and 29).
 
     Args:
         vae: a `DiscreteVAE` whose K^D codes can be summed.
         x: (N, *event) observations in the support of the likelihood.
+        labels: (N,) where the prior is conditional on them: then log p(x|y).
         chunk_size: codes decoded at once, None for as many as bounded memory allows; the result
             does not change.
 
@@ -172,20 +208,24 @@ def log_marginal(vae: Any, x: Tensor, *, chunk_size: int | None = None) -> Tenso
     Raises:
         ValueError: K^D exceeds `MAX_SUMMED_CODES`; the message names K^D.
     """
-    joint = Joint(vae, x)
+    joint = Joint(vae, x, labels)
     if joint.num_codes > MAX_SUMMED_CODES:
         raise ValueError(
             f"Expected at most {MAX_SUMMED_CODES} codes to sum over; got K^D = "
             f"{joint.described}. Use fewer latents or categories, or the importance-weighted "
             "bound of evaluate(vae, x, importance_samples=1000)."
         )
-    rows = x.split(ROWS)
+    blocks = x.split(ROWS)
+    classes = [slice(None)] * len(blocks) if labels is None else labels.split(ROWS)
     total: Tensor | None = None
-    for log_p_z, p_x in joint.chunks(chunk_size or joint.codes_at_once(len(rows[0]))):
+    for log_p_z, p_x in joint.chunks(chunk_size or joint.codes_at_once(len(blocks[0]))):
         if log_p_z.max() == -math.inf:
             continue  # the gradient of a log-sum-exp is NaN where every term is -inf
         part = torch.cat(
-            [(wide(p_x.log_prob(some)) + log_p_z[:, None]).logsumexp(0) for some in rows]
+            [
+                (wide(p_x.log_prob(some)) + log_p_z[:, which]).logsumexp(0)
+                for some, which in zip(blocks, classes, strict=True)
+            ]
         )
         total = part if total is None else torch.logaddexp(total, part)
     return cast(Tensor, total)

@@ -11,9 +11,13 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least, one_of
-from pyro_dvae.codes import MAX_CODES, entropy, kl_divergence
+from pyro_dvae.codes import MAX_CODES, kl_divergence
 from pyro_dvae.importance import draw_in_chunks, importance_bound
-from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, Joint, JointBlock, code_log_probs, wide
+from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, Joint, JointBlock, wide
+from pyro_dvae.posteriors import FactorisedPosterior, Posterior, posterior_of
+
+_MOST_NUMBERS = 2**22
+"""Made for a datum, to sum over all codes without being asked to: some 20 ms of a CPU."""
 
 _TABLE_ELEMENTS = 2**22
 """Figures of codes or draws, (data, codes), that are held at once."""
@@ -44,6 +48,7 @@ class DatumTerms(NamedTuple):
 def datum_scores(
     vae: Any,
     x: Tensor,
+    labels: Tensor | None = None,
     *,
     bound: Literal["elbo", "importance", "exact"] = "elbo",
     importance_samples: int = 1000,
@@ -58,6 +63,7 @@ def datum_scores(
     Args:
         vae: a `DiscreteVAE`.
         x: (N, *event), N >= 1.
+        labels: (N,), where the prior is conditional on them.
         bound: "elbo", "importance", or "exact" for log p(x), which needs K^D <= `MAX_CODES`.
         importance_samples: k of the importance-weighted bound.
         num_samples: draws of z a datum for an ELBO that is too large to sum.
@@ -74,6 +80,7 @@ def datum_scores(
     terms = datum_terms(
         vae,
         x,
+        labels,
         exact=True if bound == "exact" else None,
         importance_samples=importance_samples if bound == "importance" else None,
         num_samples=num_samples,
@@ -88,12 +95,15 @@ def datum_scores(
     return cast(Tensor, scores[bound])
 
 
-def exact_terms(vae: Any, x: Tensor, *, batch_size: int = ROWS) -> DatumTerms:
+def exact_terms(
+    vae: Any, x: Tensor, labels: Tensor | None = None, *, batch_size: int = ROWS
+) -> DatumTerms:
     """Every part of the ELBO as a sum over all K^D codes, (N,) each, in nats.
 
     Args:
         vae: a `DiscreteVAE` with K^D <= `MAX_CODES`.
         x: (N, *event).
+        labels: (N,), where the prior is conditional on them.
         batch_size: data encoded at once; the result does not change.
 
     Raises:
@@ -102,6 +112,7 @@ def exact_terms(vae: Any, x: Tensor, *, batch_size: int = ROWS) -> DatumTerms:
     return datum_terms(
         vae,
         x,
+        labels,
         exact=True,
         importance_samples=None,
         num_samples=2,
@@ -113,25 +124,27 @@ def exact_terms(vae: Any, x: Tensor, *, batch_size: int = ROWS) -> DatumTerms:
 def datum_terms(
     vae: Any,
     x: Tensor,
+    labels: Tensor | None = None,
     *,
     exact: bool | None,
     importance_samples: int | None,
     num_samples: int,
     batch_size: int,
     seed: int,
-    on_block: Callable[[Tensor], None] | None = None,
+    on_block: Callable[[Posterior], None] | None = None,
 ) -> DatumTerms:
     """The terms of each datum, (N,), streamed through blocks of bounded memory.
 
     Args:
         vae: as in `evaluate`, like all that is not explained here.
         x: (N, *event).
+        labels: (N,), where the prior is conditional on them.
         exact: sums over codes, or draws.
         importance_samples: k, or None.
         num_samples: draws where `exact` is not.
         batch_size: data in a block; fewer where K^D is large.
         seed: of the draws.
-        on_block: called with the normalised logits of q, (B, D, K), block by block.
+        on_block: called with q(z|x) of one block of data after the other.
 
     Raises:
         ValueError: as `evaluate`.
@@ -140,54 +153,59 @@ def datum_terms(
     at_least("samples", num_samples, 2)
     if importance_samples is not None:
         at_least("importance samples", importance_samples, 2)
-    with _evaluating(vae):
-        joint = Joint(vae, x)
+    with evaluating(vae):
+        joint = Joint(vae, x, labels)
         enumerable = joint.num_codes <= MAX_CODES
-        exact = enumerable if exact is None else exact
+        affordable = enumerable and joint.cost <= _MOST_NUMBERS
+        exact = affordable if exact is None else exact
         if exact and not enumerable:
             raise ValueError(
                 f"Expected at most {MAX_CODES} codes to sum the ELBO over; got K^D = "
                 f"{joint.described}. Use draws (exact=None, importance_samples=1000), or "
                 f"log_marginal, which sums up to {MAX_SUMMED_CODES}."
             )
-        tabulate = exact or (enumerable and importance_samples is not None)
-        columns = max(joint.num_codes if tabulate else 1, 1 if exact else num_samples)
+        tabulate = exact or (affordable and importance_samples is not None)
+        sequential = enumerable and getattr(vae, "is_sequential", False)
+        columns = max(joint.num_codes if tabulate or sequential else 1, 1 if exact else num_samples)
         # A stream each, so that neither figure depends on whether the other is asked for.
         elbo_draws = torch.Generator().manual_seed(2 * seed)
         importance_draws = torch.Generator().manual_seed(2 * seed + 1)
         figures: DatumTerms | None = None
         start = 0
-        for rows in x.split(min(batch_size, max(1, _TABLE_ELEMENTS // columns))):
-            log_q = wide(vae.encode(rows)).log_softmax(-1)
-            block = JointBlock(joint, rows, tabulate)
+        size = min(batch_size, max(1, _TABLE_ELEMENTS // columns))
+        for rows in x.split(size):
+            posterior = posterior_of(vae.posterior(rows), tabulate=enumerable)
+            stop = start + len(rows)
+            known = None if labels is None else labels[start:stop]
+            block = JointBlock(joint, rows, tabulate, known)
             if exact:
-                terms = _summed_terms(block, log_q)
+                terms = _summed_terms(block, posterior)
             else:
-                terms = _drawn_terms(block, log_q, num_samples, elbo_draws)
+                terms = _drawn_terms(block, posterior, num_samples, elbo_draws)
             if importance_samples is not None:
-                terms = _with_bound(terms, block, log_q, importance_samples, importance_draws)
+                terms = _with_bound(terms, block, posterior, importance_samples, importance_draws)
             figures = _empty(terms, len(x)) if figures is None else figures
             for whole, part in zip(_tensors(figures), _tensors(terms), strict=True):
-                whole[start : start + len(rows)] = part
-            start += len(rows)
+                whole[start:stop] = part
+            start = stop
             if on_block is not None:
-                on_block(log_q)
+                on_block(posterior)
     return cast(DatumTerms, figures)
 
 
-def _summed_terms(block: JointBlock, log_q: Tensor) -> DatumTerms:
+def _summed_terms(block: JointBlock, posterior: Posterior) -> DatumTerms:
     log_prior, log_likelihood = cast(tuple[Tensor, Tensor], block.all_codes)
-    q = code_log_probs(log_q).exp()  # (B, K^D)
+    q = posterior.table().exp()  # (B, K^D)
 
     def expectation(value: Tensor) -> Tensor:
         # A code of probability zero contributes nothing, though its value may be -inf.
         return (q * torch.where(q > 0, value, 0)).sum(-1)
 
-    prior_term = _prior_term(block.joint, log_q)
+    prior_term = _prior_term(block.joint, posterior)
     return DatumTerms(
         expectation(log_likelihood),
         expectation(log_prior) if prior_term is None else prior_term,
-        entropy(log_q),
+        cast(Tensor, posterior.entropy()),
         (log_likelihood + log_prior).logsumexp(-1),
         None,
         {},
@@ -195,39 +213,48 @@ def _summed_terms(block: JointBlock, log_q: Tensor) -> DatumTerms:
 
 
 def _drawn_terms(
-    block: JointBlock, log_q: Tensor, num_samples: int, generator: torch.Generator
+    block: JointBlock, posterior: Posterior, num_samples: int, generator: torch.Generator
 ) -> DatumTerms:
-    log_prior, log_likelihood = log_q.new_empty(2, len(log_q), num_samples)
-    for rows, draws, index in draw_in_chunks(log_q, num_samples, block.draws_at_once, generator):
+    """Means over draws of what has no closed form, each with its variance."""
+    num_data = len(block.x)
+    chunks = draw_in_chunks(posterior, num_data, num_samples, block.draws_at_once, generator)
+    empty = wide(torch.empty(3, num_data, num_samples, device=block.x.device))
+    log_prior, log_likelihood, log_q = empty
+    for rows, draws, index, log_q_drawn in chunks:
         log_prior[rows, draws], log_likelihood[rows, draws] = block.drawn(rows, index)
-    drawn = {"log_likelihood": log_likelihood, "elbo": log_likelihood}
-    prior_term = _prior_term(block.joint, log_q)
-    if prior_term is None:
-        prior_term = log_prior.mean(-1)
-        drawn |= {"log_prior": log_prior, "elbo": log_likelihood + log_prior}
-    variances = {name: value.var(-1) / num_samples for name, value in drawn.items()}
-    return DatumTerms(log_likelihood.mean(-1), prior_term, entropy(log_q), None, None, variances)
+        log_q[rows, draws] = log_q_drawn
+    closed = {"log_prior": _prior_term(block.joint, posterior), "entropy": posterior.entropy()}
+    drawn = {"log_likelihood": log_likelihood, "log_prior": log_prior, "entropy": -log_q}
+    drawn = {name: value for name, value in drawn.items() if closed.get(name) is None}
+    means = {name: value.mean(-1) for name, value in drawn.items()}
+    means |= {name: value for name, value in closed.items() if value is not None}
+    kl = [value for name, value in drawn.items() if name != "log_likelihood"]
+    sums = {**drawn, "elbo": sum(drawn.values())}
+    if kl:
+        sums["kl"] = sum(kl)
+    variances = {name: torch.as_tensor(value).var(-1) / num_samples for name, value in sums.items()}
+    return DatumTerms(**means, log_marginal=None, importance_bound=None, variances=variances)
 
 
 def _with_bound(
     terms: DatumTerms,
     block: JointBlock,
-    log_q: Tensor,
+    posterior: Posterior,
     num_samples: int,
     generator: torch.Generator,
 ) -> DatumTerms:
     bound, variance = importance_bound(
-        log_q, block.log_joint, num_samples, block.draws_at_once, generator
+        posterior, block.log_joint, len(block.x), num_samples, block.draws_at_once, generator
     )
     variances = {**terms.variances, "importance_bound": variance}
     return terms._replace(importance_bound=bound, variances=variances)
 
 
-def _prior_term(joint: Joint, log_q: Tensor) -> Tensor | None:
-    """E_q log p(z), (B,), in closed form where the latents are independent under the prior."""
-    if joint.prior_log_probs is None:
+def _prior_term(joint: Joint, posterior: Posterior) -> Tensor | None:
+    """E_q log p(z), (B,), in closed form where the latents are independent under q and p."""
+    if joint.prior_log_probs is None or not isinstance(posterior, FactorisedPosterior):
         return None
-    return -kl_divergence(log_q, joint.prior_log_probs) - entropy(log_q)
+    return -kl_divergence(posterior.log_q, joint.prior_log_probs) - posterior.entropy()
 
 
 def _empty(terms: DatumTerms, num_data: int) -> DatumTerms:
@@ -250,7 +277,7 @@ def _tensors(terms: DatumTerms) -> list[Tensor]:
 
 
 @contextmanager
-def _evaluating(vae: Any) -> Iterator[None]:
+def evaluating(vae: Any) -> Iterator[None]:
     """In eval mode and without gradients; every module's own mode comes back."""
     # `Joint` has the likelihood check all data; Pyro would again, for every chunk of codes.
     checked = getattr(vae.likelihood, "check", None) is not None

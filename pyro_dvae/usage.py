@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.codes import code_logits, entropy, latent_kl_divergence
+from pyro_dvae.posteriors import FactorisedPosterior, Posterior
 
 ACTIVE_INFORMATION = 0.01
 """Nats about the data that a latent must carry to count as active."""
@@ -35,26 +36,29 @@ class UsageCounter:
     """Counts over a whole data set, streamed: no batch-wise perplexity, which misleads.
 
     Args:
-        prior: the distribution p(z), event (D, K).
+        prior: the distribution p(z), event (D, K); None where there is not one for all data.
     """
 
     def __init__(self, prior: object) -> None:
         self.prior_logits = code_logits(prior)
+        self.factorised = self.prior_logits is not None
         self.num_data = 0
         self.aggregate: Tensor = torch.zeros(())
         self.entropy: Tensor = torch.zeros(())
         self.kl: Tensor = torch.zeros(())
         self.codes: Counter[tuple[int, ...]] = Counter()
 
-    def add(self, log_q: Tensor) -> None:
-        """Count data with these normalised logits, (B, D, K)."""
+    def add(self, posterior: Posterior) -> None:
+        """Count the data of q(z|x)."""
+        self.factorised &= isinstance(posterior, FactorisedPosterior)
+        log_q = posterior.marginals()  # (B, D, K)
         self.num_data += len(log_q)
         self.aggregate = self.aggregate + log_q.exp().sum(0)  # (D, K)
         self.entropy = self.entropy + entropy(log_q.unsqueeze(-2)).sum(0)  # (D,)
         if self.prior_logits is not None:
             kl = latent_kl_divergence(log_q, self.prior_logits.detach().to(log_q))
             self.kl = self.kl + kl.clamp(min=0).sum(0)  # (D,)
-        self.codes.update(map(tuple, log_q.argmax(-1).tolist()))
+        self.codes.update(map(tuple, posterior.mode().tolist()))
 
     def usage(self) -> Usage:
         """The figures of all data so far."""
@@ -63,7 +67,7 @@ class UsageCounter:
         information = (aggregate - self.entropy / self.num_data).clamp(min=0)
         counts = torch.tensor(list(self.codes.values()), dtype=torch.float64)
         return Usage(
-            None if self.prior_logits is None else _numbers(self.kl / self.num_data),
+            _numbers(self.kl / self.num_data) if self.factorised else None,
             _numbers(information),
             _numbers(aggregate.exp()),
             int((information >= ACTIVE_INFORMATION).sum()),

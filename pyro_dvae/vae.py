@@ -9,53 +9,76 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.nn import PyroModule, pyro_method
 from torch import Tensor, nn
 
-from pyro_dvae.codes import one_hot
+from pyro_dvae.codes import MAX_CODES, num_codes, one_hot
+from pyro_dvae.guides import MeanFieldGuide
+from pyro_dvae.joint import ROWS
+from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.sequences import conditional_logits
 
 
 class DiscreteVAE(PyroModule):
-    """p(x, z) = p(z) p(x|z) with z a code of D one-hot variables, and q(z|x) = prod_d Cat(f(x)_d).
+    """p(x, z) = p(z) p(x|z) with z a code of D one-hot variables, guided by q(z|x).
 
-    `model` and `guide` are plain Pyro programs with sites "z" (event (D, K)) and "x" in the plate
-    "data". They run under any Pyro inference; how q is differentiated is
-    the ELBO's affair.
+    `model` and `guide` are plain Pyro programs with an observed site "x" in the plate "data". They
+    run under any Pyro inference; how q is differentiated is the ELBO's affair. Where both prior and
+    guide draw all latents at once, z is one site "z" of event (D, K). Where the latents of either
+    follow one another they are sites "z_1" ... "z_D" of event (K,), each a categorical given those
+    before it: then any estimator differentiates them, and the KL of each is in closed form.
 
     Args:
-        encoder: (B, *event) -> logits (B, D, K).
+        encoder: (B, *event) -> context (B, D, C) of the guide; logits, C = K, for mean-field.
         decoder: (..., D, K) -> parameters (..., *event) of the likelihood.
-        prior: `forward()` -> a distribution with event (D, K).
+        prior: `forward()` -> a distribution with event (D, K); or of labels (see `priors`).
         likelihood: `forward(params, event_dim)` -> a distribution over x.
+        guide: `forward(context)` -> a distribution with event (D, K); mean-field if left out.
     """
 
     def __init__(
-        self, encoder: nn.Module, decoder: nn.Module, prior: nn.Module, likelihood: nn.Module
+        self,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        prior: nn.Module,
+        likelihood: nn.Module,
+        guide: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
         self.prior = prior
         self.likelihood = likelihood
+        self.posterior_family = MeanFieldGuide() if guide is None else guide
         self._num_params = int(likelihood.num_params)  # type: ignore[arg-type]
+        parts = (self.prior, self.posterior_family)
+        self.is_sequential = any(getattr(part, "sequential", False) for part in parts)
+        self.takes_labels = getattr(prior, "takes", None) == "labels"
 
     @pyro_method
-    def model(self, x: Tensor | None = None, *, num_data: int = 1) -> Tensor:
+    def model(
+        self, x: Tensor | None = None, labels: Tensor | None = None, *, num_data: int = 1
+    ) -> Tensor:
         """The generative program (Eqs. 46 and 48 of [JL25]); with x None it draws `num_data` data.
 
         Args:
             x: (B, *event), or None.
-            num_data: B where x is None.
+            labels: (B,) int64, where the prior is conditional on them.
+            num_data: B where x and labels are None.
 
         Returns:
             (B, *event), the value of site "x".
         """
-        with pyro.plate("data", num_data if x is None else x.shape[0]):
-            z = pyro.sample("z", self.prior())
+        known = x if x is not None else labels
+        with pyro.plate("data", num_data if known is None else len(known)):
+            z = self._draw(self.prior_codes(labels))
             return pyro.sample("x", self.decode(z), obs=x)
 
     @pyro_method
-    def guide(self, x: Tensor | None = None, *, num_data: int = 1) -> Tensor:
-        """The honest categorical q(z|x) (Eqs. 14, 15 and 47 of [JL25]); signature of `model`.
+    def guide(
+        self, x: Tensor | None = None, labels: Tensor | None = None, *, num_data: int = 1
+    ) -> Tensor:
+        """The honest categoricals of q(z|x) (Eqs. 14, 15 and 47 of [JL25]); signature of `model`.
 
-        log q(z|x) = sum_d log f(x)_d,k(d), k(d) the category drawn for latent d (Eq. 80).
+        For mean-field log q(z|x) = sum_d log f(x)_d,k(d), k(d) the category drawn for latent d
+        (Eq. 80). Labels are not used: x tells more.
 
         Raises:
             ValueError: x is None, for q needs data.
@@ -63,12 +86,50 @@ class DiscreteVAE(PyroModule):
         if x is None:
             raise ValueError("Expected data x for q(z|x); got None. Pass x, or run the model.")
         with pyro.plate("data", x.shape[0]):
-            code = dist.OneHotCategorical(logits=self.encode(x)).to_event(1)
-            return pyro.sample("z", code)
+            return self._draw(self.posterior(x))
+
+    def _draw(self, codes: TorchDistribution) -> Tensor:
+        if not self.is_sequential:
+            return pyro.sample("z", codes)
+        num_latents, num_categories = codes.event_shape
+        code = next(self.parameters()).new_empty(0, num_categories)
+        latents: list[Tensor] = []
+        for latent in range(1, num_latents + 1):
+            site = dist.OneHotCategorical(logits=conditional_logits(codes, code))
+            latents.append(pyro.sample(f"z_{latent}", site))
+            # Enumerated latents have a dimension each.
+            code = torch.stack(torch.broadcast_tensors(*latents), -2)
+        return code
+
+    def prior_codes(self, labels: Tensor | None = None) -> TorchDistribution:
+        """p(z), or p(z|y) of batch shape (B,) where the prior is conditional on labels (B,).
+
+        Raises:
+            ValueError: labels are missing, or are given to a prior that knows none.
+        """
+        takes = getattr(self.prior, "takes", None)
+        if (takes == "labels") != (labels is not None):
+            expected, came = ("labels (B,)", "none") if labels is None else ("no labels", "some")
+            raise ValueError(
+                f"Expected {expected} for {type(self.prior).__name__}; got {came}. "
+                f"{'Pass labels' if labels is None else 'Leave them out'}, or use another prior."
+            )
+        if takes == "labels":
+            return self.prior(labels)
+        return self.prior(self._seen) if takes == "posterior" else self.prior()
+
+    def posterior(self, x: Tensor) -> TorchDistribution:
+        """q(z|x) of data (B, *event): batch shape (B,), event (D, K)."""
+        return self.posterior_family(self.encode(x))
+
+    def _seen(self, features: Tensor) -> TorchDistribution:
+        """q(z|x) of what the encoder sees of x, (B, *event): see `Likelihood.features`."""
+        return self.posterior_family(self.encoder(features))
 
     def encode(self, x: Tensor) -> Tensor:
-        """Logits (B, D, K) of q(z|x) for data (B, *event)."""
-        return self.encoder(x)
+        """The context (B, D, C) of q(z|x) for data (B, *event): its logits where mean-field."""
+        features = getattr(self.likelihood, "features", None)
+        return self.encoder(x if features is None else features(x))
 
     def decode(self, z: Tensor) -> TorchDistribution:
         """p(x|z): a distribution with batch shape (...) and event shape *event.
@@ -81,14 +142,36 @@ class DiscreteVAE(PyroModule):
         return self.likelihood(params, event_dim)
 
     @torch.no_grad()
-    def reconstruct(self, x: Tensor) -> Tensor:
-        """E[x'|z], (B, *event), at the most probable code z of q(z|x)."""
-        logits = self.encode(x)
-        z = one_hot(logits.argmax(-1), logits.shape[-1], dtype=logits.dtype)
-        return self.decode(z).mean
+    def mode(self, x: Tensor) -> Tensor:
+        """The most probable code of q(z|x), (B, D, K) one-hot.
+
+        Of more than `MAX_CODES` codes of a sequential guide it is found latent by latent.
+        """
+        codes = []
+        for rows in x.split(ROWS):
+            q = self.posterior(rows)
+            num_latents, num_categories = q.event_shape
+            few = num_codes(num_latents, num_categories) <= MAX_CODES
+            index = posterior_of(q, tabulate=few).mode()
+            codes.append(one_hot(index, num_categories, dtype=next(self.parameters()).dtype))
+        return torch.cat(codes)
 
     @torch.no_grad()
-    def sample(self, num_samples: int, *, means: bool = False) -> Tensor:
-        """Draw z from the prior, then x, or with `means` E[x|z], (num_samples, *event)."""
-        x = self.decode(self.prior().expand([num_samples]).sample())
+    def reconstruct(self, x: Tensor) -> Tensor:
+        """E[x'|z], (B, *event), at the most probable code z of q(z|x)."""
+        return self.decode(self.mode(x)).mean
+
+    @torch.no_grad()
+    def sample(
+        self, num_samples: int, *, means: bool = False, labels: Tensor | None = None
+    ) -> Tensor:
+        """Draw z from the prior, then x, or with `means` E[x|z], (num_samples, *event).
+
+        Args:
+            num_samples: of z.
+            means: E[x|z] in place of draws.
+            labels: (num_samples,) int64, where the prior is conditional on them.
+        """
+        codes = self.prior_codes(labels)
+        x = self.decode((codes if labels is not None else codes.expand([num_samples])).sample())
         return x.mean if means else x.sample()

@@ -11,12 +11,12 @@ from zoo import D, K, tiny_data, tiny_vae
 
 from pyro_dvae import evaluate, scoring
 from pyro_dvae.importance import (
-    draw_categories,
     draw_in_chunks,
     importance_bound,
     log_mean_exp,
 )
 from pyro_dvae.joint import Joint, JointBlock, code_log_probs, drawn_log_probs
+from pyro_dvae.posteriors import FactorisedPosterior
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -37,6 +37,12 @@ def _log_weights(vae: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
     rows = [torch.stack(log_probs(vae, x, z)) for z in assignments(vae, x)]
     log_lik, log_p, log_q = torch.stack(rows).detach().T
     return log_lik + log_p - log_q, log_q
+
+
+def draw_categories(
+    log_q: torch.Tensor, num_samples: int, generator: torch.Generator
+) -> torch.Tensor:
+    return FactorisedPosterior(log_q).draw(slice(None), num_samples, generator)[0]
 
 
 def test_draws_have_the_probabilities() -> None:
@@ -75,7 +81,9 @@ def test_draws_do_not_depend_on_chunks(limit: int) -> None:
     logits = torch.randn(5, D, K).log_softmax(-1)
     whole = draw_categories(logits, 7, _generator())
     chunked = torch.full_like(whole, -1)
-    for rows, draws, index in draw_in_chunks(logits, 7, limit, _generator()):
+    for rows, draws, index, _ in draw_in_chunks(
+        FactorisedPosterior(logits), 5, 7, limit, _generator()
+    ):
         assert index.shape[0] * index.shape[1] <= limit
         chunked[rows, draws] = index
     assert torch.equal(chunked, whole)
@@ -92,7 +100,9 @@ def test_bound_is_the_mean_of_weights_inside_the_logarithm(limit: int) -> None:
     with torch.no_grad():
         for tabulate in (False, True):
             block = JointBlock(Joint(vae, x), x, tabulate)
-            bound, variance = importance_bound(log_q, block.log_joint, 9, limit, _generator())
+            bound, variance = importance_bound(
+                FactorisedPosterior(log_q), block.log_joint, 4, 9, limit, _generator()
+            )
             for i, row in enumerate(x):
                 log_w, _ = _log_weights(vae, row[None])
                 number = index[i, :, 0] * K + index[i, :, 1]

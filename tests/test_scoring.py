@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
-from zoo import tiny_data, tiny_vae
+from zoo import D, K, P, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import evaluate, log_marginal
-from pyro_dvae.scoring import datum_scores, exact_terms
+from pyro_dvae.scoring import datum_scores, datum_terms, exact_terms
+
+OPTIONS: dict[str, Any] = {
+    "exact": None,
+    "importance_samples": None,
+    "num_samples": 16,
+    "batch_size": 9,
+    "seed": 0,
+}
 
 FIGURES = {"elbo": "elbo", "importance": "importance_bound", "exact": "log_marginal"}
 
@@ -48,3 +57,18 @@ def test_terms_add_up() -> None:
     scores = dataclasses.asdict(evaluate(vae, x))
     for name in ("log_likelihood", "log_prior", "entropy", "log_marginal", "elbo"):
         assert getattr(terms, name).mean().item() == pytest.approx(scores[name], rel=1e-12)
+
+
+def test_what_costs_too_much_is_drawn_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    vae, linear = make_vae(likelihood="normal"), make_vae()
+    x, bits = make_batch(vae, "normal")[0], make_batch(linear)[0]
+    assert datum_terms(vae, x, **OPTIONS).log_marginal is not None
+    # K^D codes times P elements, one number each; a matrix product costs nothing.
+    monkeypatch.setattr("pyro_dvae.scoring._MOST_NUMBERS", K**D * P - 1)
+    assert datum_terms(linear, bits, **OPTIONS).log_marginal is not None
+    drawn = datum_terms(vae, x, **{**OPTIONS, "num_samples": 1000, "importance_samples": 1000})
+    assert drawn.log_marginal is None
+    summed = datum_terms(vae, x, **{**OPTIONS, "exact": True})
+    assert summed.log_marginal is not None
+    error = 4.5 * drawn.variances["elbo"].sqrt()
+    assert ((drawn.elbo - summed.elbo).abs() <= error + 1e-9).all()

@@ -1,0 +1,206 @@
+"""Distributions over codes whose latents follow one another, and the network that gives them."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import constraints
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+
+from pyro_dvae.codes import code_logits, draw_codes
+
+
+class SequentialCodes(TorchDistribution):
+    """p(z) = prod_d p(z_d | z_1 ... z_{d-1}), event (D, K): D one-hot latents one after the other.
+
+    A subclass says `conditional`; scores and ancestral draws follow, both exact.
+
+    Args:
+        batch_shape: of the distribution.
+        num_latents: D.
+        num_categories: K.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    has_rsample = False
+
+    def __init__(
+        self,
+        batch_shape: torch.Size,
+        num_latents: int,
+        num_categories: int,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        event_shape = torch.Size((num_latents, num_categories))
+        super().__init__(batch_shape, event_shape, validate_args=validate_args)
+
+    @abstractmethod
+    def conditional(self, prefix: Tensor) -> Tensor:
+        """Log p(z_{d+1} | z_1 ... z_d), (..., K), normalised.
+
+        Args:
+            prefix: (..., d, K) one-hot, 0 <= d < D; its leading dimensions broadcast against the
+                distribution's batch shape.
+        """
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and on the device of the codes drawn here."""
+        return torch.empty(0)
+
+    def rows(self, index: slice) -> SequentialCodes:
+        """The distribution of some data, of a batch (B,); what a guide's must know."""
+        raise NotImplementedError(f"{type(self).__name__} is no guide's distribution.")
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """One-hot codes."""
+        return constraints.independent(constraints.one_hot, 1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> SequentialCodes:
+        """The same distribution with a larger batch shape; nothing is copied."""
+        other = copy.copy(self)
+        other._batch_shape = torch.Size(batch_shape)
+        return other
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """sum_d log p(z_d | z_1 ... z_{d-1}), (...), of codes (..., D, K), in nats."""
+        total: Tensor | float = 0.0
+        for latent in range(self.event_shape[0]):
+            chosen = value[..., latent, :]
+            total = total + expected_log(chosen, self.conditional(value[..., :latent, :]))
+        total = torch.as_tensor(total)
+        return total.expand(torch.broadcast_shapes(total.shape, self.batch_shape))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draw one latent after the other, (*sample_shape, *batch, D, K)."""
+        shape = torch.Size(sample_shape) + self.batch_shape
+        num_categories = self.event_shape[-1]
+        with torch.no_grad():
+            code = self.like.new_empty(*shape, 0, num_categories)
+            for _ in range(self.event_shape[0]):
+                logits = self.conditional(code).expand(*shape, num_categories)
+                code = torch.cat([code, draw_codes(logits).unsqueeze(-2)], -2)
+        return code
+
+
+class CausalNetwork(nn.Module):
+    """Logits of latent d from the latents before it, and from features of its own.
+
+    p(z_d | z_1 ... z_{d-1}, c) = softmax(V_d h_d + v_d), h_d = relu(b_d + A_d c_d + B_d [z_1 ...
+    z_{d-1}]).
+
+    Args:
+        num_latents: D.
+        num_categories: K.
+        width: size of h_d.
+        num_features: size of c_d, 0 for none.
+        uniform: begin with V_d = v_d = 0, so that every conditional is uniform.
+    """
+
+    def __init__(
+        self,
+        num_latents: int,
+        num_categories: int,
+        width: int,
+        *,
+        num_features: int = 0,
+        uniform: bool = False,
+    ) -> None:
+        super().__init__()
+        self.num_latents, self.num_categories = num_latents, num_categories
+        latents = range(num_latents)
+        self.from_features = nn.ModuleList(
+            nn.Linear(num_features, width, bias=False) for _ in latents if num_features
+        )
+        self.from_latents = nn.ModuleList(
+            nn.Linear(latent * num_categories, width, bias=False) for latent in latents[1:]
+        )
+        self.bias = nn.Parameter(torch.empty(num_latents, width).uniform_(-0.1, 0.1))
+        self.to_logits = nn.ModuleList(nn.Linear(width, num_categories) for _ in range(num_latents))
+        if uniform:
+            for weight in self.to_logits.parameters():
+                nn.init.zeros_(weight)
+
+    def forward(self, prefix: Tensor, features: Tensor | None = None) -> Tensor:
+        """Logits of z_{d+1} given z_1 ... z_d and c, (..., K).
+
+        Args:
+            prefix: (..., d, K), relaxed or one-hot.
+            features: (..., D, num_features), broadcast against the prefix.
+        """
+        latent = prefix.shape[-2]
+        hidden = self.bias[latent]
+        if features is not None:
+            hidden = hidden + self.from_features[latent](features[..., latent, :])
+        if latent:
+            hidden = hidden + self.from_latents[latent - 1](prefix.flatten(-2))
+        return self.to_logits[latent](hidden.relu())
+
+
+class CausalCodes(SequentialCodes):
+    """p(z) = prod_d softmax(s_d + logits of a `CausalNetwork`).
+
+    Args:
+        network: of the conditionals.
+        features: (*batch, D, F), or None for a network without features.
+        shift: s, (*batch, D, K), or None for 0.
+    """
+
+    def __init__(
+        self,
+        network: CausalNetwork,
+        features: Tensor | None = None,
+        shift: Tensor | None = None,
+    ) -> None:
+        batch_shape = torch.Size() if features is None else features.shape[:-2]
+        super().__init__(batch_shape, network.num_latents, network.num_categories)
+        self.network, self.features, self.shift = network, features, shift
+
+    @property
+    def like(self) -> Tensor:
+        """A weight of the network."""
+        return self.network.bias
+
+    def conditional(self, prefix: Tensor) -> Tensor:
+        """Log p(z_{d+1} | z_1 ... z_d), (..., K)."""
+        logits = self.network(prefix, self.features)
+        if self.shift is not None:
+            logits = logits + self.shift[..., prefix.shape[-2], :]
+        return logits.log_softmax(-1)
+
+    def rows(self, index: slice) -> CausalCodes:
+        """Those with some of the features, (B, D, F)."""
+        parts = (None if part is None else part[index] for part in (self.features, self.shift))
+        return CausalCodes(self.network, *parts)
+
+
+def conditional_logits(codes: Any, prefix: Tensor) -> Tensor:
+    """Log p(z_{d+1} | z_1 ... z_d) of a sequential or a factorised distribution, (..., K).
+
+    Args:
+        codes: with event (D, K).
+        prefix: (..., d, K).
+
+    Raises:
+        TypeError: the distribution's conditionals are not known.
+    """
+    if isinstance(codes, SequentialCodes):
+        return codes.conditional(prefix)
+    logits = code_logits(codes)
+    if logits is None:
+        raise TypeError(
+            f"Expected codes whose latents follow one another; got {type(codes).__name__}, whose "
+            "conditionals are not known. Use a mean-field guide with it, or another prior."
+        )
+    return logits[..., prefix.shape[-2], :]
+
+
+def expected_log(weight: Tensor, log_prob: Tensor) -> Tensor:
+    """sum_k w_k log p_k, (..., K) both, where 0 times log 0 is 0."""
+    return (weight * log_prob.masked_fill((weight == 0) & log_prob.isneginf(), 0)).sum(-1)
