@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyro
 import torch
 from torch import Tensor
 
 from pyro_dvae.streams import RandomStream
+
+Batch: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
+"""x (B, *event), or x and labels (B,) int64."""
 
 
 class TrainingData(Protocol):
@@ -21,23 +24,31 @@ class TrainingData(Protocol):
     def __len__(self) -> int:
         """The number of data."""
 
-    def batch(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        """The data of these indices, (B, *event), random parts drawn from the generator."""
+    def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
+        """The data of these indices, (B, *event), random parts drawn from the generator.
+
+        With their labels, (B,) int64, where the model is conditional on them.
+        """
 
 
 class TensorData:
-    """The rows of a tensor."""
+    """The rows of a tensor, and their labels."""
 
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
+    def __init__(self, x: Tensor, labels: Tensor | None = None) -> None:
+        self.x, self.labels = x, labels
 
     def __len__(self) -> int:
         """The number of data."""
         return len(self.x)
 
-    def batch(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        """The data of these indices, (B, *event)."""
-        return self.x[index]
+    def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
+        """The data of these indices, (B, *event), and their labels where there are some."""
+        return self.x[index] if self.labels is None else (self.x[index], self.labels[index])
+
+
+def arguments(batch: Batch) -> tuple[Tensor, ...]:
+    """What the programs are called with: (x,) or (x, labels)."""
+    return batch if isinstance(batch, tuple) else (batch,)
 
 
 def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.device) -> Tensor:
@@ -49,22 +60,24 @@ def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.de
 
 
 def check_data(
-    vae: Any, elbo: Any, data: TrainingData, validation: Tensor | None, device: torch.device
+    vae: Any, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
 ) -> None:
     """Check the range of the data, and run two rows with all of Pyro's checks on.
 
     Raises:
         ValueError: data outside the likelihood's support, or of another shape than the model's.
     """
-    check = getattr(vae.likelihood, "check", None)
-    rows = data.batch(torch.arange(min(2, len(data)), device=device), torch.Generator(device))
-    if check is not None:
-        check(data.x if isinstance(data, TensorData) else rows)
-        if validation is not None:
-            check(validation)
+    index = torch.arange(min(2, len(data)), device=device)
+    rows = arguments(data.batch(index, torch.Generator(device)))
+    whole = (data.x, data.labels) if isinstance(data, TensorData) else rows
+    for checked in (whole, *([] if validation is None else [arguments(validation)])):
+        checks = (getattr(vae.likelihood, "check", None), getattr(vae.prior, "check_labels", None))
+        for check, value in zip(checks, checked, strict=False):
+            if check is not None:
+                check(value)
     with (
         RandomStream(0, device),
         pyro.validation_enabled(True),
         pyro.get_param_store().scope(),
     ):
-        elbo.loss(vae.model, vae.guide, rows)
+        elbo.loss(vae.model, vae.guide, *rows)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_dvae.batches import Batch, arguments
 from pyro_dvae.codes import MAX_CODES, num_codes
 from pyro_dvae.elbos.exact import EnumeratedELBO
 from pyro_dvae.elbos.score_function import RlooELBO
@@ -53,18 +54,19 @@ class GradientStatistics:
     """Median of a step's forward and backward pass."""
 
 
-def reference_gradient(vae: Any, x: Tensor, *, num_draws: int = 2000) -> tuple[Tensor, str]:
+def reference_gradient(vae: Any, x: Batch, *, num_draws: int = 2000) -> tuple[Tensor, str]:
     """The exact gradient of the mean ELBO per datum, by enumeration where K^D allows.
 
     Args:
         vae: a `DiscreteVAE`.
-        x: (B, *event).
+        x: (B, *event), or a pair with labels (B,) where the prior is conditional on them.
         num_draws: steps of `RlooELBO(8)` to average where K^D is too large to enumerate.
 
     Returns:
         the gradient in every weight as one vector, and the name of what was computed.
     """
-    if num_codes(*vae.prior().event_shape) <= MAX_CODES:
+    code = vae.posterior(arguments(x)[0][:1]).event_shape
+    if num_codes(*code) <= MAX_CODES:
         return _gradient(vae, EnumeratedELBO(max_plate_nesting=1), x), "enumeration"
     elbo = RlooELBO(8, max_plate_nesting=1)
     mean = sum(_gradient(vae, elbo, x) / num_draws for _ in range(num_draws))
@@ -73,7 +75,7 @@ def reference_gradient(vae: Any, x: Tensor, *, num_draws: int = 2000) -> tuple[T
 
 def gradient_statistics(
     vae: Any,
-    x: Tensor,
+    x: Batch,
     elbos: Mapping[str, Any],
     reference: Tensor,
     *,
@@ -82,9 +84,11 @@ def gradient_statistics(
 ) -> Iterator[GradientStatistics]:
     """Measure estimators on one batch, encoder and decoder apart; yields two rows an estimator.
 
+    A guide's own weights are counted with the encoder's, a prior's with the decoder's.
+
     Args:
         vae: a `DiscreteVAE`; its weights are left as they are.
-        x: (B, *event).
+        x: as of `reference_gradient`.
         elbos: name -> ELBO.
         reference: of `reference_gradient`.
         num_draws: gradients an estimator, at least 20.
@@ -95,12 +99,13 @@ def gradient_statistics(
     """
     if num_draws < 2 * _BLOCKS:
         raise ValueError(f"Expected at least {2 * _BLOCKS} draws; got {num_draws}. Raise them.")
-    size = sum(weight.numel() for weight in vae.encoder.parameters())
+    size = sum(weight.numel() for weight in _guide_weights(vae))
+    device, num_data = arguments(x)[0].device, len(arguments(x)[0])
     parts = {"encoder": slice(0, size), "decoder": slice(size, None)}
     for name, elbo in elbos.items():
         statistics = {part: _Statistics(reference[cut], num_draws) for part, cut in parts.items()}
         times = []
-        with RandomStream(seed, x.device), _CountedRows(vae.decoder) as rows:
+        with RandomStream(seed, device), _CountedRows(vae.decoder) as rows:
             _gradient(vae, elbo, x)  # warm up; a running baseline has seen one step
             rows.clear()
             for _ in range(num_draws):
@@ -109,13 +114,14 @@ def gradient_statistics(
                 times.append(time.perf_counter() - start)
                 for part, cut in parts.items():
                     statistics[part].add(gradient[cut])
-        cost = sum(rows) / num_draws / len(x), 1e3 * sorted(times)[num_draws // 2]
+        cost = sum(rows) / num_draws / num_data, 1e3 * sorted(times)[num_draws // 2]
         for part in parts:
             yield GradientStatistics(name, part, *statistics[part].estimates(), *cost)
 
 
-def _gradient(vae: Any, elbo: Any, x: Tensor) -> Tensor:
-    loss = elbo.differentiable_loss(vae.model, vae.guide, x) / len(x)
+def _gradient(vae: Any, elbo: Any, x: Batch) -> Tensor:
+    batch = arguments(x)
+    loss = elbo.differentiable_loss(vae.model, vae.guide, *batch) / len(batch[0])
     weights = _weights(vae)
     gradients = torch.autograd.grad(-loss, weights, allow_unused=True)
     return torch.cat(
@@ -127,9 +133,13 @@ def _gradient(vae: Any, elbo: Any, x: Tensor) -> Tensor:
 
 
 def _weights(vae: Any) -> list[nn.Parameter]:
-    encoder = list(vae.encoder.parameters())
-    known = {id(weight) for weight in encoder}
-    return encoder + [weight for weight in vae.parameters() if id(weight) not in known]
+    guide = _guide_weights(vae)
+    known = {id(weight) for weight in guide}
+    return guide + [weight for weight in vae.parameters() if id(weight) not in known]
+
+
+def _guide_weights(vae: Any) -> list[nn.Parameter]:
+    return [*vae.encoder.parameters(), *vae.posterior_family.parameters()]
 
 
 class _CountedRows:

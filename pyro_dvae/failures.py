@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def describe_failure(vae: Any, x: Tensor) -> str | None:
+def describe_failure(vae: Any, x: Tensor, labels: Tensor | None = None) -> str | None:
     """Name the term of the loss that is NaN or infinite; None if every one is finite.
 
     Looks at the data, q(z|x) by latent, p(z), p(x|z) at the most probable code, and the gradients
@@ -18,18 +18,18 @@ def describe_failure(vae: Any, x: Tensor) -> str | None:
     Args:
         vae: a `DiscreteVAE`, at the weights before the step.
         x: (B, *event), the batch.
+        labels: (B,), where the prior is conditional on them.
     """
     if not x.isfinite().all():
         return "the data"
-    logits = vae.encode(x)  # (B, D, K)
+    context = vae.encode(x)  # (B, D, C), logits where mean-field
     # -inf excludes a category; that is the user's to choose.
-    bad = logits.isnan() | (logits == torch.inf) | (logits == -torch.inf).all(-1, keepdim=True)
+    bad = context.isnan() | (context == torch.inf) | (context == -torch.inf).all(-1, keepdim=True)
     latents = [f"z{d + 1}" for d in range(bad.shape[-2]) if bad[:, d].any()]
     if latents:
         return f"the KL term, from the encoder's logits of {', '.join(latents)}"
-    index = logits.argmax(-1, keepdim=True)
-    z = torch.zeros_like(logits).scatter_(-1, index, 1)
-    if not vae.prior().log_prob(z).isfinite().all():
+    z = vae.mode(x)
+    if not vae.prior_codes(labels).log_prob(z).isfinite().all():
         return "the KL term, from the prior"
     log_likelihood = vae.decode(z).log_prob(x)
     if not log_likelihood.isfinite().all():

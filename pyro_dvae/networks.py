@@ -66,8 +66,8 @@ class MLPBaseline(nn.Module):
         super().__init__()
         self.layers = mlp([math.prod(event_shape), *hidden, 1])
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, *event) -> (B,)."""
+    def forward(self, x: Tensor, *_: Tensor) -> Tensor:
+        """(B, *event) -> (B,); labels, if any, are not used."""
         return self.layers(_flat(x)).squeeze(-1)
 
 
@@ -93,7 +93,7 @@ class MLPControl(nn.Module):
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
-    def forward(self, codes: Tensor, x: Tensor) -> Tensor:
+    def forward(self, codes: Tensor, x: Tensor, *_: Tensor) -> Tensor:
         """(..., B, D·K) relaxed codes and (B, *event) data -> (..., B, 1)."""
         return self.out((self.from_code(codes) + self.from_data(_flat(x))).tanh())
 

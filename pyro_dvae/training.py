@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.averaging import WeightAverage
-from pyro_dvae.batches import TensorData, TrainingData, check_data, epoch_order
+from pyro_dvae.batches import (
+    Batch,
+    TensorData,
+    TrainingData,
+    arguments,
+    check_data,
+    epoch_order,
+)
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.evaluation import evaluate
@@ -34,8 +41,9 @@ class Trainer:
     Args:
         vae: a `DiscreteVAE`, on the device to train on.
         elbo: a `DiscreteELBO`, or one of Pyro's own.
-        data: (N, *event) in the support of the likelihood, or `TrainingData`, on vae's device.
-        validation: (M, *event), or None.
+        data: (N, *event) in the support of the likelihood, or `TrainingData`, on vae's device; a
+            pair (x, labels (N,)) where the prior is conditional on labels.
+        validation: (M, *event), or likewise a pair, or None.
         batch_size: B; the last batch of an epoch may be shorter.
         learning_rate: Adam's.
         averaging: decay of the `WeightAverage` that is validated and kept; 0 keeps the weights.
@@ -57,8 +65,8 @@ class Trainer:
         self,
         vae: nn.Module,
         elbo: Any,
-        data: TrainingData | Tensor,
-        validation: Tensor | None = None,
+        data: TrainingData | Batch,
+        validation: Batch | None = None,
         *,
         batch_size: int = 100,
         learning_rate: float = 1e-3,
@@ -73,7 +81,8 @@ class Trainer:
                 f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
                 "annealing=0, or a DiscreteELBO."
             )
-        data = TensorData(data) if isinstance(data, Tensor) else data
+        if isinstance(data, (Tensor, tuple)):
+            data = TensorData(*arguments(data))
         at_least("training data", len(data), 1)
         self.vae, self.elbo, self.data, self.validation = vae, elbo, data, validation
         self.batch_size = batch_size
@@ -190,14 +199,14 @@ class Trainer:
 
     def _take_step(self, index: Tensor) -> None:
         self._set_beta(self.beta)
-        x = self.data.batch(index, self.noise)
+        batch = arguments(self.data.batch(index, self.noise))
         try:
-            loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, x)
+            loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
             self.optimizer.zero_grad()
-            (loss / len(x)).backward()
+            (loss / len(index)).backward()
         except (RuntimeError, ValueError) as error:
             # Torch's own words where a sampler meets NaN; any other error is the caller's.
-            why = describe_failure(self.vae, x)
+            why = describe_failure(self.vae, *batch)
             if why is None:
                 raise
             raise self._not_finite(self.step + 1, why) from error
@@ -207,14 +216,14 @@ class Trainer:
         self._num_good += ~self._bad
         # Each look is a read from the device; until the next, bad steps are withheld below.
         if (self.step + 1) % self.check_every == 0 and self._bad:
-            why = describe_failure(self.vae, x) or "the loss or its gradient"
+            why = describe_failure(self.vae, *batch) or "the loss or its gradient"
             raise self._not_finite(int(self._num_good) + 1, why)
         if self.device.type != "mps":  # whose Adam is not fused, and checks every step
             self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
         self.average.update()
         self.total = self.total + loss.detach()
-        self.num_seen += len(x)
+        self.num_seen += len(index)
         self.step += 1
 
     def _end_epoch(self) -> Iterator[EpochRecord]:
@@ -222,7 +231,8 @@ class Trainer:
             raise self._not_finite(int(self._num_good) + 1, "the loss or its gradient")
         self.vae.eval()
         with self.average.in_place():
-            scores = None if self.validation is None else evaluate(self.vae, self.validation)
+            held_out = self.validation
+            scores = None if held_out is None else evaluate(self.vae, *arguments(held_out))
             best = None if self.best is None else self.best.validation_elbo
             is_best = scores is None or best is None or math.isnan(best) or scores.elbo > best
             self.epoch += 1
@@ -279,8 +289,8 @@ class Trainer:
 def fit(
     vae: nn.Module,
     elbo: Any,
-    data: TrainingData | Tensor,
-    validation: Tensor | None = None,
+    data: TrainingData | Batch,
+    validation: Batch | None = None,
     *,
     epochs: int = 50,
     patience: int | None = None,

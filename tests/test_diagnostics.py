@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from oracle import exact_elbo, gradient
-from zoo import ELBOS, OTHER_BOUND, tiny_data, tiny_vae
+from zoo import ELBOS, OTHER_BOUND, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import DiscreteELBO, EnumeratedELBO, ReinforceELBO, RlooELBO, diagnostics
 from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
@@ -128,3 +128,15 @@ def test_too_few_draws(setting: Any) -> None:
     vae, x, exact = setting
     with pytest.raises(ValueError, match="at least 20 draws; got 5"):
         next(gradient_statistics(vae, x, {}, exact, num_draws=5))
+
+
+def test_labels_and_a_guides_own_weights() -> None:
+    vae = make_vae("conditional", guide="autoregressive")
+    batch = make_batch(vae)
+    reference, method = reference_gradient(vae, batch)
+    assert method == "enumeration"
+    assert len(reference) == sum(weight.numel() for weight in vae.parameters())
+    rows = gradient_statistics(vae, batch, {"exact": EnumeratedELBO()}, reference, num_draws=20)
+    assert all(row.bias.value < 1e-8 for row in rows)
+    guide = [*vae.encoder.parameters(), *vae.posterior_family.parameters()]
+    assert [id(w) for w in diagnostics._guide_weights(vae)] == [id(w) for w in guide]
