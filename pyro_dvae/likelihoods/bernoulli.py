@@ -1,0 +1,87 @@
+"""Zeros and ones."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import constraints
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+
+from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
+
+
+class Bernoulli(Likelihood):
+    """p(x|z) = prod_p g_p^x_p (1 - g_p)^(1 - x_p), g = sigmoid(params) (Eqs. 12 and 48 of [JL25]).
+
+    Data in {0, 1}; params are logits, (..., *event).
+    """
+
+    cost = 0
+    support = constraints.boolean
+
+    def forward(self, params: Tensor, event_dim: int) -> IndependentBernoulli:
+        """The distribution over x.
+
+        Args:
+            params: (..., *event) logits.
+            event_dim: number of dimensions of one datum.
+        """
+        return IndependentBernoulli(params, event_dim)
+
+    def check(self, x: Tensor) -> None:
+        """Refuse data outside the support, before the first step.
+
+        Raises:
+            ValueError: an element of x is neither 0 nor 1; the message names the range found.
+        """
+        if not ((x == 0) | (x == 1)).all():
+            low, high = x.min().item(), x.max().item()
+            raise ValueError(
+                "Expected data in {0, 1} for the Bernoulli likelihood; got values from "
+                f"{low:g} to {high:g}. Binarise it (BinaryImages for grey uint8 pixels, or "
+                "(x > t).float()), or use a likelihood of such values (continuous-bernoulli or "
+                "logistic-mixture for grey ones, poisson for counts, normal for real ones)."
+            )
+
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """-BCE(g, x) summed over the datum, in nats (Eqs. 8 and 10 of [JL25])."""
+        if torch.broadcast_shapes(x.shape, params.shape) == params.shape:
+            # Element by element: exact to rounding even where x * logits and softplus cancel.
+            bce = binary_cross_entropy_with_logits(params, x.expand_as(params), reduction="none")
+            return -bce.sum(-1)
+        return torch.einsum("...p,...p->...", params, x) - softplus(params).sum(-1)
+
+    def mean(self, params: Tensor) -> Tensor:
+        """E[x] = sigmoid(params)."""
+        return params.sigmoid()
+
+    def draw(self, params: Tensor) -> Tensor:
+        """Binary draws."""
+        return torch.bernoulli(params.sigmoid())
+
+
+class IndependentBernoulli(FlatDistribution):
+    """Independent Bernoulli elements of one datum, with a log-probability fit for enumeration.
+
+    Equal to `Bernoulli(logits=logits).to_event(event_dim)`, but `expand` copies nothing and
+    `log_prob` of B data under C codes, logits (C, 1, *event) against x (B, *event), is one
+    (C, P) x (P, B) matrix product instead of a (C, B, P) array.
+
+    Args:
+        logits: (*batch, *event).
+        event_dim: number of dimensions of one datum.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {"logits": constraints.real}
+
+    def __init__(
+        self, logits: Tensor, event_dim: int, *, validate_args: bool | None = None
+    ) -> None:
+        self.logits = logits
+        super().__init__(Bernoulli(), logits, event_dim, validate_args=validate_args)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """-BCE(g, x) summed over the datum, in nats (Eqs. 8 and 10 of [JL25])."""
+        return super().log_prob(value)

@@ -1,0 +1,151 @@
+"""A whole number of levels, such as the 256 grey values of a pixel."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pyro.distributions import constraints
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from pyro_dvae.checks import at_least
+from pyro_dvae.likelihoods.base import Likelihood, is_whole, refuse_unless
+from pyro_dvae.likelihoods.numerics import log1mexp, log_scale
+
+
+class _Levels(Likelihood):
+    name: str
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        at_least("levels", levels, 2)
+        self.levels = levels
+        self.support = constraints.integer_interval(0, levels - 1)
+
+    def check(self, x: Tensor) -> None:
+        """Refuse what is not a level.
+
+        Raises:
+            ValueError: an element of x is not among 0, ..., levels - 1; the message names the
+                range found.
+        """
+        refuse_unless(
+            is_whole(x) & (x >= 0) & (x < self.levels),
+            x,
+            f"whole numbers from 0 to {self.levels - 1} for the {self.name} likelihood of "
+            f"{self.levels} levels",
+            "Give it more levels, or use poisson for counts, continuous-bernoulli for numbers in "
+            "[0, 1], normal for real ones.",
+        )
+
+    def features(self, x: Tensor) -> Tensor:
+        """Levels as numbers in [0, 1], x / (levels - 1)."""
+        return x / (self.levels - 1)
+
+
+class Categorical(_Levels):
+    """p(x|z) = prod_p softmax(params_p)_{x_p}: every level has a probability of its own, in nats.
+
+    Data in {0, ..., levels - 1}; params are (..., *event, levels). `mean` is the expected level.
+
+    Args:
+        levels: L, 2 or more.
+    """
+
+    name = "categorical"
+
+    def __init__(self, levels: int = 256) -> None:
+        super().__init__(levels)
+        self.num_params = levels
+
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of a datum; no (C, B, P, L) array is made."""
+        log_p, index = params.log_softmax(-1), x.long()  # (..., P, L), (..., P)
+        if log_p.dim() > 2 and log_p.shape[-3] == 1 and index.dim() > 1:
+            log_p = log_p.squeeze(-3)  # (C, P, L): all data are looked up in one table a code
+            index = index.transpose(-1, -2)  # (P, B)
+            batch = torch.broadcast_shapes(log_p.shape[:-2], index.shape[:-2])
+            log_p, index = (t.expand(*batch, *t.shape[-2:]) for t in (log_p, index))
+            return log_p.gather(-1, index).sum(-2)
+        shape = torch.broadcast_shapes(log_p.shape[:-1], index.shape)
+        index = index.expand(shape).unsqueeze(-1)
+        return log_p.expand(*shape, self.levels).gather(-1, index).squeeze(-1).sum(-1)
+
+    def mean(self, params: Tensor) -> Tensor:
+        """E[x] = sum_l l softmax(params)_l."""
+        return params.softmax(-1) @ torch.arange(self.levels, device=params.device).to(params)
+
+    def draw(self, params: Tensor) -> Tensor:
+        """Levels, as numbers of the parameters' type."""
+        noise = torch.empty_like(params).exponential_().log()
+        return (params.log_softmax(-1) - noise).argmax(-1).to(params.dtype)
+
+
+class LogisticMixture(_Levels):
+    """p(x|z) = prod_p sum_m w_pm (F((x_p + 1/2 - m_pm) / s_pm) - F((x_p - 1/2 - m_pm) / s_pm)).
+
+    F is the logistic function; the lowest and the highest level take the tails, so that the
+    probabilities sum to 1 (Salimans et al. 2017, PixelCNN++, arXiv:1701.05517, without its
+    dependence between colours). Units are nats. Levels are laid over [-1, 1], and there w =
+    softmax(params[..., 0, :]), m = params[..., 1, :] and log s = -7 + softplus(params[..., 2, :] +
+    7), that is about params[..., 2, :] but never below -7.
+
+    Data in {0, ..., levels - 1}; params are (..., *event, 3 components), in the order w, m, s.
+    `mean` is the expected level.
+
+    Args:
+        levels: L, 2 or more.
+        components: M, of the mixture.
+    """
+
+    name = "logistic-mixture"
+
+    def __init__(self, levels: int = 256, components: int = 5) -> None:
+        super().__init__(levels)
+        at_least("components", components, 1)
+        self.components = components
+        self.num_params = 3 * components
+        self.cost = 4 * components
+        self.step = 2 / (levels - 1)
+
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of a datum."""
+        logits, mean, scale = self._split(params)  # (..., P, M)
+        x = x.unsqueeze(-1)
+        centre, half = x * self.step - 1, self.step / 2
+        inverse = (-scale).exp()
+        below = torch.where(x > 0, softplus((centre - half - mean) * inverse), 0)
+        above = torch.where(x < self.levels - 1, softplus((mean - centre - half) * inverse), 0)
+        width = log1mexp(math.log(self.step) - scale)
+        inner = torch.where((x > 0) & (x < self.levels - 1), width, 0)
+        # F(b) - F(a) = (1 - e^(a - b)) F(b) F(-a); at the edges one factor alone is left.
+        mass = inner - below - above
+        return (logits.log_softmax(-1) + mass).logsumexp(-1).sum(-1)
+
+    def mean(self, params: Tensor) -> Tensor:
+        """E[x] = sum over edges of the probability to lie above."""
+        logits, mean, scale = self._split(params)
+        edges = torch.arange(self.levels - 1, device=params.device).to(params)
+        edges = (edges + 0.5) * self.step - 1
+        weight, inverse = logits.softmax(-1), (-scale).exp()
+        total = torch.zeros_like(weight[..., 0])
+        for m in range(self.components):  # one (..., P, L) at a time
+            above = (mean[..., m, None] - edges) * inverse[..., m, None]
+            total = total + weight[..., m] * above.sigmoid().sum(-1)
+        return total
+
+    def draw(self, params: Tensor) -> Tensor:
+        """Levels, as numbers of the parameters' type."""
+        logits, mean, scale = self._split(params)
+        noise = torch.empty_like(logits).exponential_().log()
+        chosen = (logits.log_softmax(-1) - noise).argmax(-1, keepdim=True)
+        mean, scale = mean.gather(-1, chosen)[..., 0], scale.gather(-1, chosen)[..., 0]
+        u = torch.rand_like(mean)
+        # A scale beyond e^30 gives the edges alone as it is.
+        value = mean + scale.clamp(max=30).exp() * u.logit(eps=torch.finfo(u.dtype).eps / 2)
+        return ((value + 1) / self.step).round().clamp(0, self.levels - 1)
+
+    def _split(self, params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits, mean, scale = params.unflatten(-1, (3, self.components)).unbind(-2)
+        return logits, mean, log_scale(scale)

@@ -1,0 +1,174 @@
+"""Tables whose columns are of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import constraints
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+
+from pyro_dvae.checks import at_least
+
+
+class Mixed(nn.Module):
+    """log p(x|z) = sum_j log p_j(x_j; params_j): each block of columns has a likelihood of its own.
+
+    Data are rows (P,), the columns of the blocks one after the other. Params are (..., P, M), M
+    the most that any column needs, each column taking its first ones; (..., P) where M is 1.
+    Nats; a probability only if every column is discrete, else a density.
+
+    Args:
+        blocks: likelihoods and the number of columns that each is for, in their order; those with
+            buffers are built with event_shape=(columns,).
+
+    Raises:
+        ValueError: no blocks, or one without a column.
+    """
+
+    def __init__(self, blocks: Sequence[tuple[nn.Module, int]]) -> None:
+        super().__init__()
+        at_least("kinds of columns", len(blocks), 1)
+        for _, columns in blocks:
+            at_least("columns of a kind", columns, 1)
+        self.blocks = nn.ModuleList(likelihood for likelihood, _ in blocks)
+        self.sizes = tuple(columns for _, columns in blocks)
+        self.num_params = max(_num_params(block) for block in self.blocks)
+        self.cost = max(getattr(block, "cost", 1) for block in self.blocks)
+        self.support = _Columns([block.support for block in self.blocks], self.sizes)
+
+    def forward(self, params: Tensor, event_dim: int = 1) -> TorchDistribution:
+        """The distribution over rows.
+
+        Args:
+            params: (..., P, M), or (..., P) where M is 1.
+            event_dim: 1.
+
+        Raises:
+            ValueError: params or event_dim is not of a table with these columns.
+        """
+        params = params if self.num_params > 1 else params.unsqueeze(-1)
+        expected = (sum(self.sizes), self.num_params)
+        if event_dim != 1 or params.shape[-2:] != expected:
+            raise ValueError(
+                f"Expected parameters of shape (..., {expected[0]}, {expected[1]}) for a row of "
+                f"{expected[0]} columns; got {tuple(params.shape)} and event_dim={event_dim}. "
+                f"Build the decoder with event_shape=({expected[0]},) and "
+                f"num_params={expected[1]}."
+            )
+        parts = []
+        for block, own in zip(self.blocks, params.split(self.sizes, -2), strict=True):
+            n = _num_params(block)
+            parts.append(block(own[..., :n] if n > 1 else own[..., 0], 1))
+        return _MixedDistribution(parts, self.sizes, self)
+
+    def check(self, x: Tensor) -> None:
+        """Refuse data outside a column's support.
+
+        Raises:
+            ValueError: rows of another length, or a column that its likelihood refuses; the
+                message names the first such column.
+        """
+        if x.shape[-1:] != (sum(self.sizes),):
+            raise ValueError(
+                f"Expected rows of {sum(self.sizes)} columns for the mixed likelihood; got data of "
+                f"shape {tuple(x.shape)}. Name one kind for each column."
+            )
+        start = 0
+        for block, columns in zip(self.blocks, x.split(self.sizes, -1), strict=True):
+            check = getattr(block, "check", None)
+            if check is not None and _refusal(check, columns):
+                for j, column in enumerate(columns.unbind(-1)):
+                    reason = _refusal(check, column)
+                    if reason:
+                        raise ValueError(f"Column {start + j}: {reason}")
+                raise ValueError(f"Columns {start} and on: {_refusal(check, columns)}")
+            start += columns.shape[-1]
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the columns' likelihoods show an encoder, (..., P)."""
+        parts = zip(self.blocks, x.split(self.sizes, -1), strict=True)
+        seen = [getattr(block, "features", Tensor.clone)(own) for block, own in parts]
+        return torch.cat(seen, -1)
+
+    def calibrate(self, x: Tensor) -> None:
+        """Calibrate the columns that can be, from training data (N, P).
+
+        Raises:
+            ValueError: the data are outside the support.
+        """
+        self.check(x)
+        for block, own in zip(self.blocks, x.split(self.sizes, -1), strict=True):
+            getattr(block, "calibrate", Tensor.detach)(own)
+
+
+class _Columns(constraints.Constraint):
+    """A row whose columns are in the supports of their blocks."""
+
+    event_dim = 1
+
+    def __init__(self, parts: Sequence[Any], sizes: Sequence[int]) -> None:
+        self.parts, self.sizes = parts, sizes
+        self.is_discrete = all(part.is_discrete for part in parts)
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether each row is in the support."""
+        columns = value.split(self.sizes, -1)
+        inside = [part.check(own) for part, own in zip(self.parts, columns, strict=True)]
+        return torch.cat(inside, -1).all(-1)
+
+
+class _MixedDistribution(TorchDistribution):
+    """One row: blocks of independent columns."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self, parts: list[TorchDistribution], sizes: tuple[int, ...], likelihood: Mixed
+    ) -> None:
+        self.parts, self.sizes, self.likelihood = parts, sizes, likelihood
+        super().__init__(parts[0].batch_shape, torch.Size([sum(sizes)]))
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """That of the columns."""
+        return self.likelihood.support
+
+    @property
+    def mean(self) -> Tensor:
+        """E[x], (*batch, P)."""
+        return torch.cat([part.mean for part in self.parts], -1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> _MixedDistribution:
+        """The same distribution with a larger batch shape."""
+        new = copy(self)
+        new.parts = [part.expand(batch_shape) for part in self.parts]
+        new._batch_shape = torch.Size(batch_shape)
+        return new
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Rows, (*sample_shape, *batch, P)."""
+        return torch.cat([part.sample(sample_shape) for part in self.parts], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability or log-density of a row, in nats."""
+        if value.shape[-1:] != self.event_shape or self._validate_args:
+            self.likelihood.check(value)
+        columns = value.split(self.sizes, -1)
+        scored = [part.log_prob(own) for part, own in zip(self.parts, columns, strict=True)]
+        return torch.stack(scored).sum(0)
+
+
+def _num_params(block: Any) -> int:
+    return int(block.num_params)
+
+
+def _refusal(check: Callable[[Tensor], None], x: Tensor) -> str | None:
+    try:
+        check(x)
+    except ValueError as error:
+        return str(error)
+    return None

@@ -1,0 +1,124 @@
+"""Numbers between 0 and 1, such as grey values."""
+
+from __future__ import annotations
+
+import torch
+from pyro.distributions import constraints
+from torch import Tensor
+
+from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob, refuse_unless
+from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
+
+# log(sinh(h) / h) = h^2 / 6 - h^4 / 180 + ..., to double precision for h < 1/4.
+_SERIES = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250, 2 / 127702575)
+_SMALL = 0.25
+
+
+class ContinuousBernoulli(Likelihood):
+    """p(x|z) = prod_p C_p g_p^x_p (1 - g_p)^(1 - x_p) on [0, 1], g = sigmoid(params).
+
+    With the logit l, log C g^x (1 - g)^(1 - x) = (x - 1/2) l - log(sinh(l/2) / (l/2)): a density,
+    which may exceed 1, in nats (Loaiza-Ganem & Cunningham 2019, arXiv:1907.06845). Safe at l = 0,
+    where the textbook's C is 0/0, and at |l| of any size. Params are (..., *event).
+
+    Where values lie at 0 or 1 exactly, as most of a grey digit's do, the density there grows with
+    |l| without bound: the ELBO then has no maximum, and says little. Levels have one.
+    """
+
+    cost = 0
+    support = constraints.unit_interval
+
+    def check(self, x: Tensor) -> None:
+        """Refuse data outside [0, 1].
+
+        Raises:
+            ValueError: an element of x is outside [0, 1]; the message names the range found.
+        """
+        refuse_unless(
+            (x >= 0) & (x <= 1),
+            x,
+            "data in [0, 1] for the continuous-bernoulli likelihood",
+            "Scale it (x / 255 for grey uint8 pixels), or use normal for values without bounds.",
+        )
+
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-density of a datum."""
+        return linear_log_prob(x - 0.5, params, _log_sinh_ratio(params / 2))
+
+    def mean(self, params: Tensor) -> Tensor:
+        """E[x] = 1/2 + (coth(l/2) - 2/l) / 2."""
+        h = params / 2
+        small, large = h.clamp(-_SMALL, _SMALL), torch.where(h.abs() < _SMALL, _SMALL, h)
+        series = sum(c * 2 * n * small ** (2 * n - 1) for n, c in enumerate(_SERIES, 1))
+        return 0.5 + 0.5 * torch.where(h.abs() < _SMALL, series, 1 / large.tanh() - 1 / large)
+
+    def draw(self, params: Tensor) -> Tensor:
+        """Draws by the inverse of the distribution function."""
+        rate = params.abs().clamp(min=1e-6)
+        x = -torch.log1p(torch.rand_like(rate) * torch.expm1(-rate)) / rate  # falls with x
+        return torch.where(params > 0, 1 - x, x).clamp(0, 1)
+
+
+class Beta(Likelihood):
+    """p(x|z) = prod_p x_p^(a_p - 1) (1 - x_p)^(b_p - 1) / B(a_p, b_p) on the open (0, 1).
+
+    Params are (..., *event, 2): a = softplus(params[..., 0]), b = softplus(params[..., 1]). A
+    density, in nats. At 0 and 1 it is infinite or zero, whence such data are refused.
+    """
+
+    num_params = 2
+    cost = 4
+    support = constraints.unit_interval
+
+    def check(self, x: Tensor) -> None:
+        """Refuse data outside the open interval (0, 1).
+
+        Raises:
+            ValueError: an element of x is 0, 1 or outside; the message names the range found.
+        """
+        refuse_unless(
+            (x > 0) & (x < 1),
+            x,
+            "data strictly between 0 and 1 for the beta likelihood, whose density there is "
+            "infinite or zero",
+            "Squeeze it ((x * 255 + 0.5) / 256 for x in [0, 1]), or use continuous-bernoulli, "
+            "which takes 0 and 1.",
+        )
+
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-density of a datum."""
+        a, b = softplus(params).unbind(-1)
+        log_a, log_b = log_softplus(params).unbind(-1)
+        # B(a, b) by B(a + 1, b + 1), for concentrations may be as small as they like.
+        log_sum = torch.logaddexp(log_a, log_b)
+        normalizer = log_beta(a + 1, b + 1) + log_sum + torch.log1p(a + b) - log_a - log_b
+        x = _inside(x)
+        return ((a - 1) * x.log() + (b - 1) * torch.log1p(-x) - normalizer).sum(-1)
+
+    def mean(self, params: Tensor) -> Tensor:
+        """E[x] = a / (a + b)."""
+        log_a, log_b = log_softplus(params).unbind(-1)
+        return (log_a - log_b).sigmoid()
+
+    def draw(self, params: Tensor) -> Tensor:
+        """Draws, kept off 0 and 1 by a rounding step."""
+        # Below this a draw is 0 or 1 to rounding, and torch's gammas would both be 0.
+        concentration = softplus(params).clamp(min=1e-3)
+        return _inside(torch.distributions.Dirichlet(concentration).sample()[..., 0])
+
+
+def _log_sinh_ratio(h: Tensor) -> Tensor:
+    """log(sinh(h) / h), 0 at 0 and |h| - log(2 |h|) far from it."""
+    h = h.abs()
+    square = h.clamp(max=_SMALL) ** 2
+    series = sum(c * square**n for n, c in enumerate(_SERIES, 1))
+    large = h.clamp(min=_SMALL)
+    return torch.where(
+        h < _SMALL, series, large + (-torch.expm1(-2 * large)).log() - (2 * large).log()
+    )
+
+
+def _inside(x: Tensor) -> Tensor:
+    """X without the 0 and 1 that rounding to x's precision makes."""
+    info = torch.finfo(x.dtype)
+    return x.clamp(info.tiny, 1 - info.eps / 2)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_dvae import Bernoulli
+
+
+@pytest.mark.parametrize("event", [(), (4,), (2, 3)])
+@pytest.mark.parametrize(
+    ("batch", "data"),
+    [((), ()), ((5,), (5,)), ((3, 5), (5,)), ((7, 1), (5,)), ((2, 7, 1), (5,)), ((5,), (3, 5))],
+)
+def test_log_prob_is_torchs(
+    event: tuple[int, ...], batch: tuple[int, ...], data: tuple[int, ...], device: torch.device
+) -> None:
+    logits = torch.randn((*batch, *event), device=device, requires_grad=True)
+    x = torch.bernoulli(torch.full((*data, *event), 0.5, device=device))
+    ours = Bernoulli()(logits, len(event))
+    theirs = dist.Bernoulli(logits=logits).to_event(len(event))
+    assert ours.batch_shape == theirs.batch_shape
+    assert ours.event_shape == theirs.event_shape
+    torch.testing.assert_close(ours.log_prob(x), theirs.log_prob(x))
+    grads = [torch.autograd.grad(p.log_prob(x).sum(), logits)[0] for p in (ours, theirs)]
+    torch.testing.assert_close(*grads)
+    torch.testing.assert_close(ours.mean, logits.sigmoid())
+
+
+def test_expansion_keeps_the_logits_and_the_numbers() -> None:
+    logits = torch.randn(7, 1, 4)
+    x = torch.bernoulli(torch.full((5, 4), 0.5))
+    ours = Bernoulli()(logits, 1).expand([7, 5])
+    assert ours.logits is logits
+    assert ours.batch_shape == (7, 5)
+    assert ours.sample().shape == ours.mean.shape == (7, 5, 4)
+    theirs = dist.Bernoulli(logits=logits).to_event(1).expand([7, 5])
+    torch.testing.assert_close(ours.log_prob(x), theirs.log_prob(x))
+
+
+@pytest.mark.parametrize("scale", [1e-4, 10.0, 1e4])
+def test_extreme_logits_in_float32(scale: float) -> None:
+    logits = (scale * torch.randn(20, 50)).float().requires_grad_()
+    x = torch.bernoulli(torch.full((20, 50), 0.5)).float()
+    log_prob = Bernoulli()(logits, 1).log_prob(x)
+    log_prob.sum().backward()
+    exact = dist.Bernoulli(logits=logits.detach().double()).to_event(1).log_prob(x.double())
+    torch.testing.assert_close(log_prob.double(), exact, rtol=1e-5, atol=1e-5)
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_draws_have_the_mean(device: torch.device) -> None:
+    logits = torch.randn(6, device=device)
+    draws = Bernoulli()(logits, 1).sample((20_000,))
+    p = logits.sigmoid()
+    assert ((draws.mean(0) - p).abs() <= 4.5 * (p * (1 - p) / 20_000).sqrt()).all()
+    assert set(draws.unique().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("value", [0.37, -1.0, 255.0, float("nan")])
+def test_grey_values_are_refused_in_one_line(value: float) -> None:
+    x = torch.zeros(1000, 4)
+    x[3, 2] = value
+    for check in (Bernoulli().check, Bernoulli()(torch.zeros(4), 1).log_prob):
+        with pytest.raises(
+            ValueError, match=r"Expected data in \{0, 1\}.*got values from"
+        ) as error:
+            check(x)
+        assert "\n" not in str(error.value)
+
+
+def test_wrong_event_shape() -> None:
+    with pytest.raises(ValueError, match=r"event shape \(2, 2\); got \(3, 4\)"):
+        Bernoulli()(torch.zeros(3, 2, 2), 2).log_prob(torch.zeros(3, 4))
