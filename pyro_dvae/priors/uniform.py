@@ -1,6 +1,8 @@
-"""Priors p(z): modules whose `forward()` returns a distribution over codes, event (D, K)."""
+"""The prior of the tutorial."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -21,6 +23,8 @@ class UniformPrior(nn.Module):
         ValueError: D < 1 or K < 2.
     """
 
+    sequential: ClassVar[bool] = False
+    takes: ClassVar[None] = None
     logits: Tensor
 
     def __init__(self, num_latents: int, num_categories: int) -> None:

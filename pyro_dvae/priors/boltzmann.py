@@ -1,0 +1,181 @@
+"""The Boltzmann prior over codes, of all pairs of latents or of those between two halves (RBM)."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pyro_dvae.checks import at_least, code_shape, one_of
+from pyro_dvae.codes import MAX_CODES, draw_codes, num_codes
+from pyro_dvae.priors.annealing import PairEnergy
+from pyro_dvae.priors.boltzmann_codes import BoltzmannCodes, BoltzmannTable
+from pyro_dvae.streams import RandomStream
+
+
+class BoltzmannPrior(nn.Module):
+    """p(z) = exp(sum_d a_d.z_d + sum_{d<e} z_d' W_de z_e) / Z, over D one-hot latents.
+
+    Pairs (d, e) are all, or those between the first ceil(D/2) latents and the last floor(D/2):
+    a restricted Boltzmann machine, as in DVAE (Rolfe 2017) and DVAE++ (Vahdat et al. 2018).
+    Uniform until it is trained.
+
+    Up to `max_codes` codes log Z is summed, draws are exact, and the latents follow one another
+    (`sequential`). Beyond:
+
+    - The value of log Z is an estimate by annealed importance sampling (Neal 2001; Salakhutdinov &
+      Murray 2008) in double precision. It is made for one set of weights, remembered with it, and
+      made anew, by a fixed seed, when `forward` in eval mode finds others. On average it is **too
+      low**, so log p(z), ELBO and log p(x) look too good; `log_normaliser_error` says by how much
+      it may be off, unless the chains missed a mode.
+    - Its gradient is the mean of dE over persistent chains (Tieleman 2008), which move in training
+      mode alone, once after every gradient that was taken. There the value is the last estimate
+      plus the mean over the chains of E now - E then, which for exact draws of p is at least the
+      change of log Z; in eval mode it is the estimate itself.
+    - Draws are the ends of Gibbs chains of `num_sweeps` sweeps, annealed for the first half: close
+      to p where they mix.
+
+    Args:
+        num_latents: D, at least 2.
+        num_categories: K, at least 2.
+        pairs: "all" or "bipartite".
+        max_codes: the largest K^D that is summed.
+        num_chains: persistent chains.
+        chain_sweeps: Gibbs sweeps of these chains a step of training.
+        num_sweeps: Gibbs sweeps behind a draw.
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    takes: ClassVar[None] = None
+    pairs: Tensor
+    """(pairs, 2) the latents d < e of each W_de."""
+    log_normaliser: Tensor
+    """() the estimate of log Z in nats; only where it is not summed, as all that follows."""
+    log_normaliser_error: Tensor
+    """() its standard error."""
+    estimated_field: Tensor
+    """(D, K) a of the weights that it was made for."""
+    estimated_couplings: Tensor
+    """(pairs, K, K) W of them."""
+    chains: Tensor
+    """(num_chains, D, K) one-hot."""
+
+    def __init__(
+        self,
+        num_latents: int,
+        num_categories: int,
+        pairs: Literal["all", "bipartite"] = "all",
+        *,
+        max_codes: int = MAX_CODES,
+        num_chains: int = 100,
+        chain_sweeps: int = 5,
+        num_sweeps: int = 500,
+    ) -> None:
+        super().__init__()
+        code_shape(num_latents, num_categories)
+        at_least("latents of a Boltzmann prior", num_latents, 2)
+        one_of("pairs", pairs, ("all", "bipartite"))
+        at_least("chains", num_chains, 1)
+        at_least("sweeps of the chains", chain_sweeps, 1)
+        at_least("sweeps", num_sweeps, 1)
+        self.num_latents, self.num_categories = num_latents, num_categories
+        self.chain_sweeps, self.num_sweeps = chain_sweeps, num_sweeps
+        half = (num_latents + 1) // 2 if pairs == "bipartite" else 0
+        later = [range(max(first + 1, half), num_latents) for first in range(half or num_latents)]
+        numbers = [(first, second) for first, rest in enumerate(later) for second in rest]
+        self.register_buffer("pairs", torch.tensor(numbers), persistent=False)
+        steps = [0, half, num_latents] if half else list(range(num_latents + 1))
+        self.blocks = [slice(start, stop) for start, stop in pairwise(steps)]
+        self.sequential = num_codes(num_latents, num_categories) <= max_codes
+        size = (num_categories, num_categories)
+        self.field = nn.Parameter(torch.zeros(num_latents, num_categories))
+        self.couplings = nn.Parameter(torch.zeros(len(numbers), *size))
+        if not self.sequential:
+            uniform = torch.zeros(num_chains, num_latents, num_categories)
+            self.register_buffer("chains", draw_codes(uniform))
+            self.register_buffer("estimated_field", self.field.detach().clone())
+            self.register_buffer("estimated_couplings", self.couplings.detach().clone())
+            log_uniform = torch.tensor(num_latents * math.log(num_categories))
+            self.register_buffer("log_normaliser", log_uniform)
+            self.register_buffer("log_normaliser_error", torch.tensor(0.0))
+        self._chains_are_due = True
+
+    def forward(self) -> BoltzmannCodes | BoltzmannTable:
+        """The distribution over codes, event (D, K)."""
+        energy = self._energy(self.field, self.couplings)
+        if self.sequential:
+            return BoltzmannTable(energy)
+        if not self.training:
+            if not self._is_fresh():
+                self.estimate_log_normaliser()
+        # The trial run of an ELBO, which no step follows, has no gradients.
+        elif torch.is_grad_enabled() and self._chains_are_due:
+            self.advance(self.chain_sweeps)
+        then = self._energy(self.estimated_field, self.estimated_couplings)
+        change = (energy(self.chains) - then(self.chains)).mean()
+        if change.requires_grad:
+            change.register_hook(self._gradient_taken)
+        return BoltzmannCodes(
+            energy, self.log_normaliser + change, self.log_normaliser_error, self.num_sweeps
+        )
+
+    def advance(self, num_sweeps: int) -> None:
+        """Move the persistent chains on by Gibbs sweeps at the weights as they are."""
+        energy = self._energy(self.field.detach(), self.couplings.detach())
+        chains = self.chains.clone()
+        for _ in range(num_sweeps):
+            energy.sweep(chains)
+        self.chains = chains
+        self._chains_are_due = False
+
+    def estimate_log_normaliser(
+        self, num_chains: int = 256, num_temperatures: int = 400, seed: int = 0
+    ) -> tuple[float, float]:
+        """Estimate log Z of the weights as they are, and remember it.
+
+        Args:
+            num_chains: of annealed importance sampling, at least 2.
+            num_temperatures: between the factorised start and p; more of them lower the error.
+            seed: of the draws; no global random stream is touched.
+
+        Returns:
+            log Z and its standard error, in nats; (log Z, 0) where it is summed.
+
+        Raises:
+            ValueError: fewer than 2 chains or 1 temperature.
+        """
+        at_least("chains", num_chains, 2)
+        at_least("temperatures", num_temperatures, 1)
+        # Double precision, which Apple's devices lack.
+        device = torch.device("cpu") if self.field.device.type == "mps" else self.field.device
+        weights = (self.field.detach(), self.couplings.detach())
+        energy = self._energy(*(weight.to(device).double() for weight in weights))
+        if self.sequential:
+            return energy.table().logsumexp(0).item(), 0.0
+        with RandomStream(seed, device):
+            value, error = energy.annealed_log_normaliser(num_chains, num_temperatures)
+        self.log_normaliser.copy_(value)
+        self.log_normaliser_error.copy_(error)
+        self.estimated_field.copy_(self.field.detach())
+        self.estimated_couplings.copy_(self.couplings.detach())
+        return value.item(), error.item()
+
+    def _gradient_taken(self, gradient: Tensor) -> None:
+        # What follows a gradient is a step. To look for changed weights would read the device.
+        self._chains_are_due = True
+
+    def _is_fresh(self) -> bool:
+        return torch.equal(self.field, self.estimated_field) and torch.equal(
+            self.couplings, self.estimated_couplings
+        )
+
+    def _energy(self, field: Tensor, couplings: Tensor) -> PairEnergy:
+        square = (self.num_latents, self.num_latents, self.num_categories, self.num_categories)
+        first, second = self.pairs.to(couplings.device).unbind(1)
+        weight = couplings.new_zeros(square).index_put((first, second), couplings)
+        return PairEnergy(field, weight, self.blocks)

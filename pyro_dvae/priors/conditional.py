@@ -1,0 +1,72 @@
+"""A prior for each label."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pyro_dvae.checks import at_least, code_shape
+from pyro_dvae.codes import one_hot
+from pyro_dvae.sequences import CausalCodes, CausalNetwork
+
+
+class ConditionalPrior(nn.Module):
+    """p(z|y) = prod_d Cat(z_d; softmax(V_d h_d + v_d)), h_d = relu(b_d + A_d y + B_d [z_1 ...]).
+
+    One autoregressive prior a label, all in one network, so that `sample` draws data of a wished
+    label (the conditional prior of Sohn et al. 2015, "Learning structured output representation").
+    The decoder does not see y: what a label decides has to be in the code. The bound is one on
+    log p(x|y). Uniform until it is trained. Support: one-hot codes.
+
+    Args:
+        num_latents: D, at least 1.
+        num_categories: K, at least 2.
+        num_classes: labels are 0 to num_classes - 1, at least 2.
+        width: size of the hidden layer of each conditional.
+
+    Raises:
+        ValueError: D < 1, K < 2, num_classes < 2 or width < 1.
+    """
+
+    sequential: ClassVar[bool] = True
+    takes: ClassVar[str] = "labels"
+
+    def __init__(
+        self, num_latents: int, num_categories: int, num_classes: int, width: int = 64
+    ) -> None:
+        super().__init__()
+        code_shape(num_latents, num_categories)
+        at_least("classes for the conditional prior", num_classes, 2)
+        at_least("width of the prior", width, 1)
+        self.num_classes = num_classes
+        self.network = CausalNetwork(
+            num_latents, num_categories, width, num_features=num_classes, uniform=True
+        )
+
+    def check_labels(self, labels: Tensor) -> None:
+        """Raise a ValueError unless the labels are whole numbers in 0 to num_classes - 1.
+
+        Apart from `forward`, which never waits for a GPU.
+        """
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise ValueError(
+                f"Expected labels as integers; got {labels.dtype}. Pass labels.long()."
+            )
+        low, high = (int(end) for end in labels.aminmax()) if labels.numel() else (0, 0)
+        if low < 0 or high >= self.num_classes:
+            raise ValueError(
+                f"Expected labels from 0 to {self.num_classes - 1}; got {low} to {high}. Renumber "
+                "them from 0, or build the prior with more classes."
+            )
+
+    def forward(self, labels: Tensor) -> CausalCodes:
+        """The distributions over codes given each label, batch (B,), event (D, K).
+
+        Args:
+            labels: (B,) int64.
+        """
+        label = one_hot(labels, self.num_classes, dtype=self.network.bias.dtype)
+        features = label.unsqueeze(-2).expand(*labels.shape, self.network.num_latents, -1)
+        return CausalCodes(self.network, features)

@@ -1,0 +1,39 @@
+"""A prior of independent latents whose probabilities are learned."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import nn
+
+from pyro_dvae.checks import code_shape
+
+
+class LearnedPrior(nn.Module):
+    """p(z) = prod_d Cat(z_d; softmax(b_d)): independent latents, uniform until they are trained.
+
+    The best such prior is the aggregate posterior's marginals, p(z_d) = E_x[q(z_d|x)] (Hoffman &
+    Johnson 2016, "ELBO surgery"). Support: one-hot codes.
+
+    Args:
+        num_latents: D, at least 1.
+        num_categories: K, at least 2.
+
+    Raises:
+        ValueError: D < 1 or K < 2.
+    """
+
+    sequential: ClassVar[bool] = False
+    takes: ClassVar[None] = None
+
+    def __init__(self, num_latents: int, num_categories: int) -> None:
+        super().__init__()
+        code_shape(num_latents, num_categories)
+        self.logits = nn.Parameter(torch.zeros(num_latents, num_categories))
+
+    def forward(self) -> TorchDistribution:
+        """The distribution over codes, batch (), event (D, K)."""
+        return dist.OneHotCategorical(logits=self.logits).to_event(1)
