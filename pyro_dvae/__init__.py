@@ -6,6 +6,7 @@
 from pyro_dvae._version import __version__
 from pyro_dvae.checkpoints import Run, load_run
 from pyro_dvae.config import Config, build_elbo, build_vae
+from pyro_dvae.convolution import ConvDecoder, ConvEncoder, grid_size
 from pyro_dvae.data import BinaryImages, Images, load_images, split
 from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
@@ -23,18 +24,54 @@ from pyro_dvae.elbos.pathwise import (
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
 from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
-from pyro_dvae.likelihoods import Bernoulli
+from pyro_dvae.guides import AutoregressiveGuide, MeanFieldGuide
+from pyro_dvae.likelihoods import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    ContinuousBernoulli,
+    Laplace,
+    LogisticMixture,
+    Mixed,
+    Multinomial,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+)
 from pyro_dvae.networks import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
-from pyro_dvae.priors import UniformPrior
+from pyro_dvae.priors import (
+    AutoregressivePrior,
+    BoltzmannPrior,
+    ConditionalPrior,
+    HierarchicalPrior,
+    LearnedPrior,
+    MixtureCodes,
+    MixturePrior,
+    UniformPrior,
+    VampPrior,
+)
 from pyro_dvae.records import EpochRecord
 from pyro_dvae.resume import TrainingState
+from pyro_dvae.second_stage import PriorTrainer, fit_prior, with_prior
+from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
 from pyro_dvae.training import Trainer, fit
 from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [
+    "AutoregressiveGuide",
+    "AutoregressivePrior",
     "Bernoulli",
+    "Beta",
     "BinaryImages",
+    "BoltzmannPrior",
+    "Categorical",
+    "CausalCodes",
+    "CausalNetwork",
+    "ConditionalPrior",
     "Config",
+    "ContinuousBernoulli",
+    "ConvDecoder",
+    "ConvEncoder",
     "DisarmELBO",
     "DiscreteELBO",
     "DiscreteVAE",
@@ -43,13 +80,26 @@ __all__ = [
     "Evaluation",
     "GappedStraightThroughELBO",
     "GumbelSoftmaxELBO",
+    "HierarchicalPrior",
     "Images",
+    "Laplace",
+    "LearnedPrior",
     "LocalExpectationELBO",
+    "LogisticMixture",
     "MLPBaseline",
     "MLPControl",
     "MLPDecoder",
     "MLPEncoder",
     "MarginalELBO",
+    "MeanFieldGuide",
+    "Mixed",
+    "MixtureCodes",
+    "MixturePrior",
+    "Multinomial",
+    "NegativeBinomial",
+    "Normal",
+    "Poisson",
+    "PriorTrainer",
     "RaoGumbelELBO",
     "ReinMaxELBO",
     "ReinMaxRaoELBO",
@@ -57,11 +107,13 @@ __all__ = [
     "RelaxELBO",
     "RlooELBO",
     "Run",
+    "SequentialCodes",
     "StraightThroughELBO",
     "Terms",
     "Trainer",
     "TrainingState",
     "UniformPrior",
+    "VampPrior",
     "VimcoELBO",
     "__version__",
     "build_elbo",
@@ -69,10 +121,13 @@ __all__ = [
     "datum_scores",
     "evaluate",
     "fit",
+    "fit_prior",
     "gradient_statistics",
+    "grid_size",
     "load_images",
     "load_run",
     "log_marginal",
     "reference_gradient",
     "split",
+    "with_prior",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from pyro_dvae.resume import TrainingState
 from pyro_dvae.storage import LOCK, read_tensors, write_atomically, write_tensors
 from pyro_dvae.vae import DiscreteVAE
 
-FORMAT = 2
+FORMAT = 3
 """Version of the folder's format; raised when an older reader would misread it."""
 
 CONFIG, METRICS = "config.json", "metrics.jsonl"
@@ -156,12 +157,18 @@ def read_state(folder: Path) -> TrainingState:
 def load_run(folder: Path) -> Run:
     """Read a run folder; no data set is needed, and the model is on the CPU.
 
+    Nothing in the folder is executed, but a network that the run's settings name as
+    `module:factory` is imported: look at a stranger's `config.json` before you load the run.
+
     Raises:
-        ValueError: no run there, one of a newer format, or a damaged file.
+        ValueError: no run there, one of a newer format, a damaged file, or a user's own network
+            that is not there, or not as it was.
     """
     config, event_shape, data, version = read_config(folder)
+    own = [name for name in (config.encoder, config.decoder) if name is not None]
     try:
-        with torch.device("meta"):  # shapes alone, whatever sizes a damaged file may claim
+        # Shapes alone, whatever sizes a damaged file may claim; a user's own code may need numbers.
+        with nullcontext() if own else torch.device("meta"):
             weights_of_model = build_vae(config, event_shape).state_dict()
     except (RuntimeError, OverflowError, TypeError) as error:
         raise ValueError(
@@ -169,7 +176,8 @@ def load_run(folder: Path) -> Run:
             f"{str(error).splitlines()[0]}. Restore the file."
         ) from error
     shapes = {name: value.shape for name, value in weights_of_model.items()}
-    weights, metadata = read_tensors(folder / WEIGHTS, "the run's weights", shapes)
+    what = "the run's weights" + (f" to fit {' and '.join(own)} as they are now" if own else "")
+    weights, metadata = read_tensors(folder / WEIGHTS, what, shapes)
     vae = build_vae(config, event_shape)
     vae.load_state_dict(weights)
     vae.eval()

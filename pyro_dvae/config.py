@@ -3,114 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from pyro.infer import ELBO, Trace_ELBO
+from pyro.infer import ELBO
+from torch import nn
 
 from pyro_dvae.checks import at_least, code_shape, hidden_sizes, one_of, training_settings
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+from pyro_dvae.data.kinds import kind_of
 from pyro_dvae.data.prepare import Preparation
-from pyro_dvae.elbos.control_variate import RelaxELBO
-from pyro_dvae.elbos.coupled import DisarmELBO
-from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
-from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
-from pyro_dvae.elbos.multi_sample import VimcoELBO
-from pyro_dvae.elbos.pathwise import (
-    GappedStraightThroughELBO,
-    GumbelSoftmaxELBO,
-    RaoGumbelELBO,
-    StraightThroughELBO,
+from pyro_dvae.estimators import ESTIMATORS, TEMPERED, Shape, baseline_of
+from pyro_dvae.parts import (
+    GUIDES,
+    LIKELIHOODS,
+    NETWORKS,
+    PRIORS,
+    build_networks,
+    build_part,
+    check_part,
 )
-from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
-from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
-from pyro_dvae.likelihoods import Bernoulli
-from pyro_dvae.networks import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
-from pyro_dvae.priors import UniformPrior
 from pyro_dvae.vae import DiscreteVAE
 
-Shape = Sequence[int]
-
-
-class Estimator(NamedTuple):
-    """How to build an ELBO from a config and the shape of a datum."""
-
-    build: Callable[[Config, Shape], ELBO]
-    particles: int = 1
-    """S where the user names none."""
-    least_particles: int = 1
-    value: str = "ELBO"
-    """What the training value is."""
-    has_beta: bool = True
-
-
-def _ours(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape], ELBO]:
-    def build(config: Config, event_shape: Shape) -> ELBO:
-        # One plate, known beforehand, spares the trial run.
-        options: dict[str, Any] = {"max_plate_nesting": 1, **fixed}
-        options |= {"beta": config.beta, "free_bits": config.free_bits}
-        if config.temperature is not None:
-            options["temperature"] = config.temperature
-        return cls(config.num_particles, **options)
-
-    return build
-
-
-def _summed(cls: Callable[..., ELBO]) -> Callable[[Config, Shape], ELBO]:
-    return lambda config, _: cls(max_plate_nesting=1, beta=config.beta, free_bits=config.free_bits)
-
-
-def _reinforce(config: Config, event_shape: Shape) -> ELBO:
-    return _ours(ReinforceELBO, baseline=_baseline(config.baseline))(config, event_shape)
-
-
-def _nvil(config: Config, event_shape: Shape) -> ELBO:
-    return _ours(ReinforceELBO, baseline=MLPBaseline(event_shape))(config, event_shape)
-
-
-def _relax(config: Config, event_shape: Shape) -> ELBO:
-    network = MLPControl(event_shape, config.num_latents, config.num_categories)
-    return _ours(RelaxELBO, network=network)(config, event_shape)
-
-
-ESTIMATORS: dict[str, Estimator] = {
-    "trace": Estimator(
-        lambda c, _: Trace_ELBO(c.num_particles, 1, vectorize_particles=True), has_beta=False
-    ),
-    "reinforce": Estimator(_reinforce),
-    "nvil": Estimator(_nvil),
-    "rloo": Estimator(_ours(RlooELBO), 4, 2),
-    "disarm": Estimator(_ours(DisarmELBO)),
-    "local-expectation": Estimator(_ours(LocalExpectationELBO)),
-    "rebar": Estimator(_ours(RelaxELBO)),
-    "relax": Estimator(_relax),
-    "vimco": Estimator(_ours(VimcoELBO), 4, 2, "S-sample bound"),
-    "straight-through": Estimator(_ours(StraightThroughELBO)),
-    "gumbel-softmax": Estimator(_ours(GumbelSoftmaxELBO), value="surrogate"),
-    "st-gumbel": Estimator(_ours(GumbelSoftmaxELBO, hard=True)),
-    "rao-gumbel": Estimator(_ours(RaoGumbelELBO)),
-    "gapped-st": Estimator(_ours(GappedStraightThroughELBO)),
-    "reinmax": Estimator(_ours(ReinMaxELBO)),
-    "reinmax-rao": Estimator(_ours(ReinMaxRaoELBO)),
-    "exact": Estimator(_summed(EnumeratedELBO)),
-    "marginal": Estimator(_summed(MarginalELBO), value="log p(x)", has_beta=False),
-}
-"""Name on the command line -> how to build the ELBO."""
-
-TEMPERED = {
-    "rebar",
-    "relax",
-    "straight-through",
-    "gumbel-softmax",
-    "st-gumbel",
-    "rao-gumbel",
-    "gapped-st",
-    "reinmax",
-    "reinmax-rao",
-}
-"""The estimators that take a temperature."""
+__all__ = ["ESTIMATORS", "TEMPERED", "Config", "build_elbo", "build_prior", "build_vae"]
 
 
 @dataclass(frozen=True)
@@ -127,8 +43,18 @@ class Config:
     """The stored values that stand for 0 and 1; None for uint8 values of 255."""
     num_latents: int = 4
     num_categories: int = 8
+    prior: str = "uniform"
+    """One of `parts.PRIORS`, or with an argument, "mixture:20" say; so the next three."""
+    likelihood: str = "bernoulli"
+    guide: str = "mean-field"
+    network: str = "mlp"
+    encoder: str | None = None
+    """"module:factory" of an encoder of the user's own, in place of the network's."""
+    decoder: str | None = None
+    num_classes: int = 0
+    """Of the labels; 0 where the model knows none."""
     hidden: tuple[int, ...] = (512, 256)
-    """Widths of the encoder's hidden layers; the decoder's are the same, reversed."""
+    """Widths of the MLP encoder's hidden layers; the decoder's are the same, reversed."""
     estimator: str = "rloo"
     num_particles: int = 4
     baseline: str = "running_mean"
@@ -157,9 +83,16 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("estimator", self.estimator, ESTIMATORS)
+        check_part("prior", self.prior, PRIORS)
+        check_part("likelihood", self.likelihood, LIKELIHOODS)
+        check_part("guide", self.guide, GUIDES)
+        check_part("network", self.network, NETWORKS)
+        at_least("classes", self.num_classes, 0)
         if self.range is not None:
             object.__setattr__(self, "range", tuple(self.range))  # JSON has lists
-        Preparation(self.binarize, self.range)
+        if kind_of(self.likelihood) != "bits" and self.binarize == "dynamic":
+            object.__setattr__(self, "binarize", "none")  # there is nothing to binarise
+        Preparation(self.binarize, self.range, self.likelihood)
         code_shape(self.num_latents, self.num_categories)
         at_least("particles", self.num_particles, ESTIMATORS[self.estimator].least_particles)
         at_least("seed", self.seed, 0)
@@ -198,7 +131,7 @@ class Config:
                 f"{describe_codes(self.num_latents, self.num_categories)}. Use rloo, or fewer "
                 "latents or categories."
             )
-        _baseline(self.baseline)
+        baseline_of(self.baseline)
         if self.temperature is not None:
             if self.estimator not in TEMPERED:
                 raise ValueError(
@@ -214,13 +147,22 @@ class Config:
 
 def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     """The untrained model; its initial weights come from torch's global generator."""
-    code = (config.num_latents, config.num_categories)
-    return DiscreteVAE(
-        MLPEncoder(event_shape, *code, config.hidden),
-        MLPDecoder(event_shape, *code, config.hidden[::-1]),
-        UniformPrior(*code),
-        Bernoulli(),
-    )
+    shape = tuple(event_shape)
+    likelihood = build_likelihood(config, shape)
+    guide = build_part("guide", config.guide, GUIDES, config, shape)
+    num_outputs = getattr(guide, "num_outputs", config.num_categories)
+    networks = build_networks(config, shape, num_outputs, likelihood.num_params)
+    return DiscreteVAE(*networks, build_prior(config, shape), likelihood, guide)
+
+
+def build_likelihood(config: Config, event_shape: Sequence[int]) -> Any:
+    """The likelihood alone, before it has seen data."""
+    return build_part("likelihood", config.likelihood, LIKELIHOODS, config, tuple(event_shape))
+
+
+def build_prior(config: Config, event_shape: Sequence[int]) -> nn.Module:
+    """The untrained prior alone."""
+    return build_part("prior", config.prior, PRIORS, config, tuple(event_shape))
 
 
 def build_elbo(config: Config, event_shape: Shape) -> ELBO:
@@ -234,15 +176,4 @@ def _held_out(part: str, amount: float | str) -> None:
     raise ValueError(
         f"Expected a {part} fraction between 0 and 1, a number of rows, or a file; got {amount}. "
         "Use 0.05, say."
-    )
-
-
-def _baseline(text: str) -> Any:
-    if text in ("none", "running_mean"):
-        return None if text == "none" else text
-    with suppress(ValueError):
-        if math.isfinite(float(text)):
-            return float(text)
-    raise ValueError(
-        f"Expected none, running_mean or a finite number as baseline; got {text!r}. Choose one."
     )

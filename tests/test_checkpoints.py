@@ -102,7 +102,7 @@ def _edit(folder: Path, change: Any) -> None:
         (lambda f: (f / CONFIG).write_text("{"), "run's settings in"),
         (lambda f: (f / CONFIG).write_bytes(b"\xff\xfe"), "run's settings in"),
         (lambda f: (f / CONFIG).write_text("[]"), "run's settings in"),
-        (lambda f: _edit(f, lambda c: c.update(format=99)), "format 2 or older; got format 99"),
+        (lambda f: _edit(f, lambda c: c.update(format=99)), "format 3 or older; got format 99"),
         (lambda f: _edit(f, lambda c: c.pop("config")), "run's settings in"),
         (lambda f: _edit(f, lambda c: c["config"].update(new=1)), "run's settings in"),
         (lambda f: _edit(f, lambda c: c["config"].update(num_latents=3)), "run's weights in"),
@@ -237,26 +237,28 @@ def test_a_run_of_format_1_loads(folder: Path) -> None:
     assert run.epoch == 0
 
 
-FIXTURE = Path(__file__).parent / "fixtures" / "run-format-2"
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
-def test_a_run_of_today_loads_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["run-format-2", "run-format-3"])
+def test_a_run_of_today_loads_tomorrow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made by tests/fixtures/make_run.py; its numbers must never change."""
     torch.set_default_dtype(torch.float32)
-    run = load_run(FIXTURE)
-    expected = json.loads((FIXTURE / "expected.json").read_text())
+    folder = FIXTURES / name
+    run = load_run(folder)
+    expected = json.loads((folder / "expected.json").read_text())
     x = torch.eye(4).unflatten(-1, (2, 2))
     torch.testing.assert_close(run.vae.encode(x), torch.tensor(expected["logits"]))
     assert run.epoch == expected["epoch"]
-    state = read_state(FIXTURE)
+    state = read_state(folder)
     assert state.progress["epoch"] == expected["epochs"]
-    monkeypatch.syspath_prepend(str(FIXTURE.parent))
+    monkeypatch.syspath_prepend(str(FIXTURES))
     from make_run import make_trainer
 
-    trainer = make_trainer()
+    trainer = make_trainer(run.config)
     trainer.load_state_dict(state)
     records = list(trainer.run(expected["epochs"] + 1))
     assert records[0].epoch == expected["epochs"] + 1
     # Another torch draws other numbers from the same stream.
     assert records[0].train_elbo == pytest.approx(expected["next_train_elbo"], rel=0.1)
-    assert len(read_metrics(FIXTURE)) == expected["epochs"]
+    assert len(read_metrics(folder)) == expected["epochs"]
