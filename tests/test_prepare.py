@@ -26,7 +26,8 @@ from pyro_dvae.data import (
     extent,
     refuse_unlike,
 )
-from pyro_dvae.data.prepare import draw, extent_of, in_blocks, serve
+from pyro_dvae.data.extent import extent_of, in_blocks
+from pyro_dvae.data.prepare import draw, serve
 
 
 def stream(seed: int = 0) -> torch.Generator:
@@ -196,5 +197,5 @@ def test_extent_is_that_of_all_rows() -> None:
     index = torch.arange(3, 30)
     found = extent(SubsetRows(TensorRows(values), index))
     low, high = values[index].min().item(), values[index].max().item()
-    assert found == Extent(torch.uint8, low, high, False)
+    assert found == Extent(torch.uint8, low, high, False, True)
     assert set(POLICIES) == {*BINARIZATIONS, "none"}

@@ -18,6 +18,7 @@ from pyro_dvae.data import (
     BlockData,
     DataError,
     Images,
+    PreparedData,
     Source,
     Splits,
     TensorRows,
@@ -258,7 +259,7 @@ class TestMakeSplitsOfASource:
         held = make_splits(open_source(tmp_path / "x.npy"), **options)
         monkeypatch.setattr(splits_module, "IN_MEMORY", 10)
         read = make_splits(open_source(tmp_path / "x.npy"), **options)
-        assert isinstance(held.train, BinaryImages)
+        assert isinstance(held.train, PreparedData)
         assert isinstance(read.train, BlockData)
         for part in PARTS:
             for ours, theirs in zip(held.part(part)[:2], read.part(part)[:2], strict=True):

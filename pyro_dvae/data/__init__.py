@@ -4,15 +4,20 @@ from pyro_dvae.data.allot import split
 from pyro_dvae.data.arrays import Array, binary_inputs, load_array
 from pyro_dvae.data.binary import BINARIZATIONS, BinaryImages
 from pyro_dvae.data.blocks import BlockData
+from pyro_dvae.data.columns import mixed_spec
 from pyro_dvae.data.datasets import as_rows
 from pyro_dvae.data.errors import DataError
+from pyro_dvae.data.extent import Extent, extent
 from pyro_dvae.data.fingerprints import fingerprint
 from pyro_dvae.data.idx import read_idx
+from pyro_dvae.data.kinds import describe_kind, kind_of, levels_of
+from pyro_dvae.data.labels import class_labels
 from pyro_dvae.data.mnist import DATA_SETS, Images, load_images
-from pyro_dvae.data.prepare import POLICIES, Extent, Preparation, choose, extent, refuse_unlike
+from pyro_dvae.data.prepare import POLICIES, Preparation, choose, refuse_unlike
 from pyro_dvae.data.report import complaint, describe
 from pyro_dvae.data.rows import Rows, Source, SubsetRows, TensorRows
 from pyro_dvae.data.scan import Scan, scan
+from pyro_dvae.data.served import PreparedData
 from pyro_dvae.data.sources import open_source
 from pyro_dvae.data.splits import PARTS, Part, Splits, make_splits
 from pyro_dvae.data.torchvision_sets import TORCHVISION_SETS
@@ -31,6 +36,7 @@ __all__ = [
     "Images",
     "Part",
     "Preparation",
+    "PreparedData",
     "Rows",
     "Scan",
     "Source",
@@ -40,13 +46,18 @@ __all__ = [
     "as_rows",
     "binary_inputs",
     "choose",
+    "class_labels",
     "complaint",
     "describe",
+    "describe_kind",
     "extent",
     "fingerprint",
+    "kind_of",
+    "levels_of",
     "load_array",
     "load_images",
     "make_splits",
+    "mixed_spec",
     "open_source",
     "read_idx",
     "refuse_unlike",

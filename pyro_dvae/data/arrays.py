@@ -8,10 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_dvae.data.binary import BinaryImages
 from pyro_dvae.data.errors import DataError, reading
+from pyro_dvae.data.extent import extent_of
 from pyro_dvae.data.labels import checked_labels
-from pyro_dvae.data.prepare import Preparation, extent_of
+from pyro_dvae.data.prepare import Preparation
+from pyro_dvae.data.served import PreparedData
 
 SUFFIXES = (".npy", ".npz")
 LABEL_KEYS = ("labels", "y")
@@ -62,8 +63,9 @@ def binary_inputs(
     policy: str,
     seed: int,
     range: tuple[float, float] | None = None,
+    likelihood: str = "bernoulli",
 ) -> Tensor:
-    """Turn a user's data into the zeros and ones that a run was trained on.
+    """Turn a user's data into what a run was trained on: zeros and ones, unless it says another.
 
     Grey values (uint8, or any under a range) go through the run's binarization policy;
     ``"dynamic"`` draws them once, as it does a run's test images, so that the same file gives the
@@ -76,15 +78,16 @@ def binary_inputs(
         policy: The run's policy, one of ``POLICIES``.
         seed: Seed of the draw; no global random stream is touched.
         range: The run's range, if it has one.
+        likelihood: The run's, as ``Preparation`` names it.
 
     Returns:
-        Zeros and ones, float32, shape (N, *event_shape).
+        What the likelihood takes, float32, shape (N, *event_shape).
 
     Raises:
         DataError: If the shape is another one, or if the values are neither of the two kinds.
         ValueError: If the policy is unknown.
     """
-    preparation = Preparation(policy, range)
+    preparation = Preparation(policy, range, likelihood)
     event, shape = tuple(event_shape), tuple(values.shape)
     if not shape or shape[0] == 0 or shape[1:] != event:
         wanted = f"({', '.join(['N', *map(str, event)])}) with N > 0"
@@ -95,6 +98,8 @@ def binary_inputs(
             mend = "Pass at least one datum"
         raise DataError(f"Expected data of shape {wanted}; got {shape}. {mend}.")
     found = extent_of(values)
+    if not preparation.makes_bits:
+        return PreparedData(values, preparation).fixed(seed)
     if range is None and found.is_binary:
         return (values == 1).to(torch.float32)
     if range is None and values.dtype != torch.uint8:
@@ -103,7 +108,7 @@ def binary_inputs(
             "to 255 and round to uint8, or binarise them first."
         )
     preparation.check(found)
-    return BinaryImages(values, policy, seed=seed, range=range).fixed(seed)
+    return PreparedData(values, preparation, seed=seed).fixed(seed)
 
 
 def read_arrays(

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_dvae.data.prepare import Preparation, draw, row_bytes, serve
+from pyro_dvae.data.extent import row_bytes
+from pyro_dvae.data.prepare import Preparation, draw
 from pyro_dvae.data.rows import Rows
 
 BLOCK_BYTES = 2**19
@@ -18,7 +19,7 @@ WINDOW = 32
 
 
 class BlockData:
-    """Rows read in blocks, shuffled, and served as zeros and ones.
+    """Rows read in blocks, shuffled, and served as a likelihood takes them.
 
     The N rows are cut into blocks of b, what `block_bytes` holds. In every epoch the blocks come
     in random order, any order alike; W of them at a time are a window, in which the rows, W b of
@@ -40,6 +41,7 @@ class BlockData:
             the row's number in `rows`, and are never held.
         seed: Of the draw of `"static"`.
         index: (N,) the rows to train on, int64, ascending; all if None.
+        labels: Of all `rows`, int64, served with the data, or None.
         block_bytes: Size of a block, of one row at least.
         window: W.
     """
@@ -51,11 +53,12 @@ class BlockData:
         *,
         seed: int = 0,
         index: Tensor | None = None,
+        labels: Tensor | None = None,
         block_bytes: int = BLOCK_BYTES,
         window: int = WINDOW,
     ) -> None:
         self.rows, self.preparation, self.seed = rows, preparation, seed
-        self.index = index
+        self.index, self._labels = index, labels
         self.event_shape = torch.Size(rows.event_shape)
         self.block_size = max(1, block_bytes // row_bytes(rows))
         self.window = window
@@ -86,7 +89,7 @@ class BlockData:
         self._sequence, self._place, self._held = blocks, blocks.argsort(), {}
         return order
 
-    def batch(self, index: Tensor, generator: torch.Generator) -> Tensor:
+    def batch(self, index: Tensor, generator: torch.Generator) -> Tensor | tuple[Tensor, Tensor]:
         """Serve the rows at some indices, best in the order of `order`.
 
         Args:
@@ -94,19 +97,22 @@ class BlockData:
             generator: Source of the draw of ``"dynamic"``, on any device; else unused.
 
         Returns:
-            Zeros and ones, float32, shape (B, *event_shape), on `device`.
+            What the likelihood takes, float32, shape (B, *event_shape), on `device`; where there
+            are labels these too, (B,).
         """
         index = index.cpu()
-        return self._serve(self._read(index), self._rows(index), generator)
+        rows = self._rows(index)
+        x = self._serve(self._read(index), rows, generator)
+        return x if self._labels is None else (x, self._labels[rows].to(self.device))
 
     def fixed(self, seed: int) -> Tensor:
-        """Serve all rows in the one draw that evaluation uses; these must fit into memory.
+        """Serve all rows, without labels, in the one draw that evaluation uses, held in memory.
 
         Args:
             seed: Seed of the draw of ``"dynamic"``, the same on every device; else unused.
 
         Returns:
-            Zeros and ones, float32, shape (N, *event_shape), on `device`.
+            What the likelihood takes, float32, shape (N, *event_shape), on `device`.
         """
         generator = torch.Generator().manual_seed(seed)
         x = torch.empty((len(self), *self.event_shape), dtype=torch.float32, device=self.device)
@@ -138,7 +144,7 @@ class BlockData:
             streams = (_stream(self.seed, row) for row in rows.tolist())
             pairs = zip(kept, streams, strict=True)
             kept = torch.stack([draw(grey, stream) for grey, stream in pairs])
-        return serve(kept, generator)
+        return self.preparation.serve(kept, generator)
 
     def _read(self, index: Tensor) -> Tensor:
         if self._sequence is None:  # no epoch has begun

@@ -4,8 +4,8 @@ import hashlib
 
 from torch import Tensor
 
+from pyro_dvae.data.extent import in_blocks
 from pyro_dvae.data.mnist import Images
-from pyro_dvae.data.prepare import in_blocks
 from pyro_dvae.data.rows import Source
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyro_dvae.data.errors import DataError
-from pyro_dvae.data.prepare import Extent, choose
+from pyro_dvae.data.extent import Extent
+from pyro_dvae.data.kinds import KINDS, describe_kind, kind_of
+from pyro_dvae.data.prepare import choose
 
 
 @dataclass(frozen=True)
@@ -22,18 +24,22 @@ class Fit:
     reason: str
 
 
-def bernoulli(found: Extent | None) -> Fit:
+Judge = Callable[[Extent | None, tuple[int, ...]], Fit]
+
+
+def bernoulli(found: Extent | None, event_shape: tuple[int, ...] = ()) -> Fit:
     """Judge data for the Bernoulli likelihood, which takes zeros and ones.
 
     Args:
         found: What the values are; None if some are missing or infinite.
+        event_shape: Of a datum, which does not matter here.
 
     Returns:
         The judgement.
     """
 
     def fit(fits: bool, options: str | None, reason: str) -> Fit:
-        return Fit("Bernoulli", fits, options, reason)
+        return Fit("bernoulli", fits, options, reason)
 
     if found is None:
         return fit(False, None, "values are missing or infinite")
@@ -51,7 +57,39 @@ def bernoulli(found: Extent | None) -> Fit:
     return fit(True, f"--range {low},{high}", how)
 
 
-LIKELIHOODS: dict[str, Callable[[Extent | None], Fit]] = {"bernoulli": bernoulli}
+def other(likelihood: str) -> Judge:
+    """How to judge data for another likelihood, by its name."""
+
+    def judge(found: Extent | None, event_shape: tuple[int, ...]) -> Fit:
+        if found is None:
+            return Fit(likelihood, False, None, "values are missing or infinite")
+        if kind_of(likelihood) == "columns" and len(event_shape) != 1:
+            return Fit(likelihood, False, None, "a datum is no row of a table")
+        option, range = f"--likelihood {likelihood}", None
+        try:
+            chosen = choose(found, likelihood=likelihood)
+        except DataError as error:
+            # Of the message, what is expected; what came is told above it.
+            reason = str(error).partition(" for the ")[0].removeprefix("Expected ").rstrip(",")
+            if kind_of(likelihood) != "unit" or math.isinf(found.high - found.low):
+                return Fit(likelihood, False, None, f"it takes {reason}")
+            texts = _range(found)
+            option += f" --range {texts[0]},{texts[1]}"
+            range = (float(texts[0]), float(texts[1]))
+            chosen = choose(found, likelihood=likelihood, range=range)
+        how = describe_kind(chosen.likelihood, found.dtype, range)
+        if kind_of(likelihood) == "real" and found.is_whole:
+            how += "; of whole numbers it is no probability, but a density near them"
+        if kind_of(likelihood) == "columns":
+            how += "; the kind of each column is told by its values, or named: mixed:normal,..."
+        return Fit(likelihood, True, option, how)
+
+    return judge
+
+
+LIKELIHOODS: dict[str, Judge] = {
+    name: bernoulli if name == "bernoulli" else other(name) for name in KINDS
+}
 
 
 def _range(found: Extent) -> tuple[str, str]:

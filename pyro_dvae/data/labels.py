@@ -9,6 +9,9 @@ from torch import Tensor
 
 from pyro_dvae.data.errors import DataError, shorten
 
+MOST_CLASSES = 10_000
+"""Of a model; labels above it are no classes but numbers."""
+
 Labels = tuple[Tensor, tuple[str, ...] | None]
 """(N,) int64, and the name of each label 0, 1, ... where classes have names."""
 
@@ -41,6 +44,32 @@ def checked_labels(labels: Tensor | None, num_data: int, where: str = "") -> Ten
             "Number the classes."
         )
     return numbers
+
+
+def class_labels(labels: Tensor | None, num_classes: int, where: str) -> Tensor:
+    """Return labels that a model of C classes takes.
+
+    Args:
+        labels: (N,) int64, or None.
+        num_classes: C; 0 for as many as there are, which is checked alone.
+        where: Whose they are, for the message.
+
+    Raises:
+        DataError: If there are none, or one is not 0 to C - 1.
+    """
+    if labels is None:
+        raise DataError(
+            f"Expected labels for {where}, which the model is conditional on; got none. Name them "
+            "with --labels, or choose another --prior."
+        )
+    low, high = int(labels.min()), int(labels.max())
+    most = num_classes or MOST_CLASSES
+    if low < 0 or high >= most:
+        raise DataError(
+            f"Expected labels 0 to {most - 1} for {where}; got {low} to {high}. Number the "
+            "classes from 0, or leave out those that the model was not trained on."
+        )
+    return labels
 
 
 def number_classes(values: NDArray[Any], where: str) -> Labels:

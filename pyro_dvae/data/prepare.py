@@ -3,58 +3,63 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.data.errors import DataError
+from pyro_dvae.data.extent import Extent, extent, extent_of
+from pyro_dvae.data.kinds import (
+    MOST,
+    check_kind,
+    keep_kind,
+    kind_of,
+    levels_of,
+    serve_kind,
+    suggestion,
+)
 from pyro_dvae.data.rows import Rows
 
 BINARIZATIONS = ("dynamic", "static", "threshold")
 POLICIES = (*BINARIZATIONS, "none")
 
-_READ_BYTES = 2**24
-
-
-class Extent(NamedTuple):
-    """What decides whether a likelihood takes some values."""
-
-    dtype: torch.dtype
-    low: float
-    high: float
-    is_binary: bool
-    """Whether every value is 0 or 1."""
-
-    def __str__(self) -> str:
-        only = "that are all 0 or 1" if self.is_binary else f"{self.low:g} to {self.high:g}"
-        return f"{self.dtype} values {only}"
-
 
 @dataclass(frozen=True)
 class Preparation:
-    """How stored values become the zeros and ones of a Bernoulli likelihood.
+    """How stored values become those of a likelihood: zeros and ones of a Bernoulli one.
 
-    A value v stands for the brightness b = v / 255 (uint8), or b = (v - low) / (high - low) under
-    a range. Under ``"dynamic"`` it is drawn as Bernoulli(b) whenever it is served, under
-    ``"static"`` so drawn once, under ``"threshold"`` it is b >= 1/2; under ``"none"`` every v
-    must be 0 or 1.
+    For it a value v stands for the brightness b = v / 255 (uint8), or
+    b = (v - low) / (high - low) under a range. Under ``"dynamic"`` it is drawn as Bernoulli(b)
+    whenever it is served, under ``"static"`` so drawn once, under ``"threshold"`` it is b >= 1/2;
+    under ``"none"`` every v must be 0 or 1.
+
+    Under any other likelihood nothing is binarised. A uint8 v, or any under a range, becomes b
+    where the likelihood is one of [0, 1], and (v + 1/2) / 256 instead of v / 255 where 0 and 1
+    are excluded; for L levels a v in a range becomes floor(L b), at most L - 1. All other values
+    stay as they are.
 
     Args:
-        binarize: One of ``POLICIES``.
+        binarize: One of ``POLICIES``; ``"none"`` under any likelihood but the Bernoulli.
         range: (low, high), the values that stand for 0 and 1; None for uint8 values of 255.
+        likelihood: Its name on the command line, or ``name:argument``.
 
     Raises:
-        ValueError: If the policy is unknown or the range is not one.
+        ValueError: If policy or likelihood are unknown, do not go together, or the range is none.
     """
 
     binarize: str = "dynamic"
     range: tuple[float, float] | None = None
+    likelihood: str = "bernoulli"
 
     def __post_init__(self) -> None:
         one_of("binarisation", self.binarize, POLICIES)
+        if not self.makes_bits and self.binarize != "none":
+            raise ValueError(
+                f"Expected no binarisation for the {self.likelihood} likelihood; got "
+                f"{self.binarize}. Leave --binarize out, or use --likelihood bernoulli."
+            )
         if self.range is not None:
             low, high = self.range
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -63,16 +68,24 @@ class Preparation:
                     f"{high:g}. Name the least and the greatest value that can occur."
                 )
 
+    @property
+    def makes_bits(self) -> bool:
+        """Whether the likelihood takes zeros and ones."""
+        return kind_of(self.likelihood) == "bits"
+
     def check(self, found: Extent) -> None:
-        """Refuse values that this preparation does not turn into zeros and ones.
+        """Refuse values that this preparation does not turn into those of the likelihood.
 
         Args:
             found: What the values are.
 
         Raises:
             DataError: If they are outside the range, neither uint8 nor in a range, or, under
-                ``"none"``, not all 0 or 1.
+                ``"none"``, not all 0 or 1; or, under another likelihood, none of its own.
         """
+        if not self.makes_bits:
+            check_kind(self.likelihood, found, self.range)
+            return
         if self.range is not None:
             low, high = self.range
             if not low <= found.low <= found.high <= high:
@@ -91,7 +104,7 @@ class Preparation:
             raise DataError(
                 f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Use --range "
                 f"LOW,HIGH, the values that stand for 0 and 1, with --binarize dynamic, static or "
-                "threshold."
+                f"threshold. Or{suggestion(found).removeprefix('Use')}."
             )
 
     def keep(self, values: Tensor) -> Tensor:
@@ -101,13 +114,16 @@ class Preparation:
             values: Stored values, any shape.
 
         Returns:
-            Bits (bool), or the brightness to draw from (uint8 of 255, or float32 in [0, 1]).
+            Bits (bool), or the brightness to draw from (uint8 of 255, or float32 in [0, 1]); for
+            another likelihood than the Bernoulli what ``serve`` makes its values of.
 
         Raises:
             DataError: If ``check`` does not let them pass.
         """
         if values.numel() and (self.binarize == "none" or self.range is not None):
             self.check(extent_of(values))
+        if not self.makes_bits:
+            return keep_kind(self.likelihood, values, self.range)
         if self.binarize == "none":
             return values == 1
         if self.range is None:
@@ -118,9 +134,18 @@ class Preparation:
         grey = (wide - low) / (high - low)
         return grey >= 0.5 if self.binarize == "threshold" else grey.float()
 
+    def serve(self, kept: Tensor, generator: torch.Generator) -> Tensor:
+        """What the likelihood takes, float32, of what ``keep`` kept.
+
+        Args:
+            kept: Any shape and device; brightness is drawn from.
+            generator: Source of the draw, on any device.
+        """
+        return serve(kept, generator) if self.makes_bits else serve_kind(self.likelihood, kept)
+
 
 def serve(kept: Tensor, generator: torch.Generator) -> Tensor:
-    """Zeros and ones, float32, of what ``Preparation.keep`` kept; brightness is drawn from."""
+    """Zeros and ones, float32, of bits and brightness; brightness is drawn from."""
     return (kept if kept.dtype == torch.bool else draw(kept, generator)).to(torch.float32)
 
 
@@ -146,20 +171,31 @@ def draw(grey: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def choose(
-    found: Extent, binarize: str | None = None, range: tuple[float, float] | None = None
+    found: Extent,
+    binarize: str | None = None,
+    range: tuple[float, float] | None = None,
+    likelihood: str = "bernoulli",
 ) -> Preparation:
     """Settle how training data are prepared.
 
     Args:
         found: What the training data are.
         binarize: The policy asked for. None: ``"none"`` for data that are all 0 or 1 and have
-            no range, and else ``"dynamic"``.
+            no range, and for any likelihood but the Bernoulli; else ``"dynamic"``.
         range: The range asked for.
+        likelihood: That of the model. For one of L levels that were not named L is 256 for uint8
+            values, else one more than the greatest; uint8 values that are no such levels are cut
+            into L by the range (0, 256): v becomes L v // 256.
 
     Raises:
         DataError: If the data do not fit that, or need no policy and one was asked for.
-        ValueError: If the policy or the range is none.
+        ValueError: If policy, range or likelihood are none.
     """
+    if kind_of(likelihood) != "bits":
+        preparation = Preparation(binarize or "none", range, likelihood)
+        preparation = _with_levels(preparation, found)
+        preparation.check(found)
+        return preparation
     bits = found.is_binary and range is None
     if bits and binarize not in (None, "none"):
         one_of("binarisation", str(binarize), POLICIES)
@@ -170,6 +206,19 @@ def choose(
     preparation = Preparation(binarize or ("none" if bits else "dynamic"), range)
     preparation.check(found)
     return preparation
+
+
+def _with_levels(asked: Preparation, found: Extent) -> Preparation:
+    is_uint8 = found.dtype == torch.uint8
+    name, _, argument = asked.likelihood.partition(":")
+    if name != "categorical":
+        return asked
+    if not argument:
+        levels = int(found.high) + 1 if 0 < found.high < MOST["levels"] and not is_uint8 else 256
+        return replace(asked, likelihood=f"categorical:{levels}")
+    if is_uint8 and asked.range is None and found.high >= levels_of(asked.likelihood):
+        return replace(asked, range=(0.0, 256.0))
+    return asked
 
 
 def refuse_unlike(what: str, rows: Rows, like: Rows, preparation: Preparation) -> None:
@@ -191,44 +240,13 @@ def refuse_unlike(what: str, rows: Rows, like: Rows, preparation: Preparation) -
         )
     found = extent(rows)
     preparation.check(found)
-    if found.is_binary and preparation.binarize != "none" and preparation.range is None:
+    if (
+        preparation.makes_bits
+        and found.is_binary
+        and preparation.binarize != "none"
+        and preparation.range is None
+    ):
         raise DataError(
             f"Expected {what} like the training data, uint8 values 0 to 255; got {found}. Make "
             "them agree, or use --range 0,255 if they are very dark grey."
         )
-
-
-def extent(rows: Rows) -> Extent:
-    """Look at every value, in blocks of bounded memory.
-
-    Raises:
-        DataError: If a value is missing or infinite, or a row cannot be read.
-    """
-    found = []
-    for index in in_blocks(rows):
-        block = extent_of(rows.read(index))
-        if not math.isfinite(block.low + block.high):
-            raise DataError(
-                f"Expected finite values; got {block.low:g} to {block.high:g} in rows {index[0]} "
-                f"to {index[-1]}. Drop or replace them."
-            )
-        found.append(block)
-    low, high = min(block.low for block in found), max(block.high for block in found)
-    return Extent(rows.dtype, low, high, all(block.is_binary for block in found))
-
-
-def extent_of(values: Tensor) -> Extent:
-    """Look at values in memory, at least one."""
-    low, high = values.min().item(), values.max().item()
-    is_binary = bool(((values == 0) | (values == 1)).all())
-    return Extent(values.dtype, float(low), float(high), is_binary)
-
-
-def in_blocks(rows: Rows, size: int = _READ_BYTES) -> tuple[Tensor, ...]:
-    """The indices of all rows, in blocks of about so many bytes."""
-    return torch.arange(len(rows)).split(max(1, size // row_bytes(rows)))
-
-
-def row_bytes(rows: Rows) -> int:
-    """The bytes of one row as stored."""
-    return max(1, math.prod(rows.event_shape) * rows.dtype.itemsize)

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_dvae.data.extent import Extent, in_blocks, is_whole
 from pyro_dvae.data.fits import LIKELIHOODS, Fit
 from pyro_dvae.data.images import ImageGroup
-from pyro_dvae.data.prepare import Extent, in_blocks
 from pyro_dvae.data.rows import Rows
 
 MAX_DISTINCT = 256
@@ -39,6 +39,8 @@ class Scan:
     low: float | None
     """The least finite value; None if there is none."""
     high: float | None
+    is_whole: bool
+    """Whether every finite value is a whole number."""
     num_distinct: int | None
     """Number of different finite values; None if more than ``MAX_DISTINCT``."""
     num_missing: int
@@ -85,7 +87,7 @@ def scan(rows: Rows) -> Scan:
     num_missing = int(found.num_missing.sum())
     is_binary = found.known is not None and set(found.known.tolist()) <= {0, 1}
     has_bad = num_missing + found.num_infinite > 0
-    extent = None if has_bad else Extent(rows.dtype, low, high, is_binary)
+    extent = None if has_bad else Extent(rows.dtype, low, high, is_binary, found.is_whole)
     num_duplicates, first_duplicate = _duplicates(found.hashes)
     return Scan(
         num_data=len(rows),
@@ -93,6 +95,7 @@ def scan(rows: Rows) -> Scan:
         dtype=str(rows.dtype).removeprefix("torch."),
         low=_finite(low),
         high=_finite(high),
+        is_whole=found.is_whole,
         num_distinct=None if found.known is None else len(found.known),
         num_missing=num_missing,
         num_infinite=found.num_infinite,
@@ -102,7 +105,7 @@ def scan(rows: Rows) -> Scan:
         classes=_classes(rows),
         images=getattr(rows, "images", None),
         columns=None if names is None else found.columns(names),
-        fits=tuple(judge(extent) for judge in LIKELIHOODS.values()),
+        fits=tuple(judge(extent, rows.event_shape) for judge in LIKELIHOODS.values()),
     )
 
 
@@ -113,6 +116,7 @@ class _Found:
         self.low = torch.full((num_columns,), torch.inf, dtype=torch.float64)
         self.high = -self.low
         self.num_missing = torch.zeros(num_columns, dtype=torch.int64)
+        self.is_whole = True
         self.num_infinite = 0
         self.first_bad: tuple[int, ...] | None = None
         self.known: Tensor | None = None  # distinct values, ascending; None if there are too many
@@ -133,6 +137,7 @@ class _Found:
             self._add_bad(index, block, values, bad)
             low, high = values.masked_fill(bad, torch.inf), values.masked_fill(bad, -torch.inf)
             values = values[~bad]
+        self.is_whole = self.is_whole and is_whole(values)
         self.low = torch.minimum(self.low, low.amin(0).double())
         self.high = torch.maximum(self.high, high.amax(0).double())
         self._add_distinct(values.flatten())

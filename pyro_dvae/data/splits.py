@@ -11,12 +11,14 @@ from torch import Tensor
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.data.allot import allot
-from pyro_dvae.data.binary import BinaryImages
 from pyro_dvae.data.blocks import BlockData
 from pyro_dvae.data.errors import DataError
+from pyro_dvae.data.extent import row_bytes
+from pyro_dvae.data.labels import class_labels
 from pyro_dvae.data.mnist import DATA_SETS, Images
-from pyro_dvae.data.prepare import Preparation, row_bytes
+from pyro_dvae.data.prepare import Preparation
 from pyro_dvae.data.rows import Rows, Source, SubsetRows, TensorRows
+from pyro_dvae.data.served import PreparedData
 
 PARTS = ("train", "validation", "test")
 
@@ -28,7 +30,7 @@ class Part(NamedTuple):
     """The N data of one part, row by row."""
 
     x: Tensor
-    """(N, *event) zeros and ones, float32, in the one draw that evaluation uses."""
+    """(N, *event) what the likelihood takes, float32, in the one draw that evaluation uses."""
     values: Tensor
     """(N, *event) the values as stored that they were made from."""
     labels: Tensor | None
@@ -38,12 +40,12 @@ class Part(NamedTuple):
 class Splits(NamedTuple):
     """What a run trains, validates and tests on."""
 
-    train: BinaryImages | BlockData
-    """The part to train on, served as the preparation says."""
+    train: PreparedData | BlockData
+    """The part to train on, served as the preparation says, with labels where asked for."""
     validation: Tensor | None
-    """(M, *event) zeros and ones, float32, drawn once; None where M = 0."""
+    """(M, *event) what the likelihood takes, float32, drawn once; None where M = 0."""
     test: Tensor | None
-    """(T, *event) zeros and ones, float32, drawn once; None where T = 0."""
+    """(T, *event) what the likelihood takes, float32, drawn once; None where T = 0."""
     train_rows: Tensor
     """Rows of the source's data to train on, int64, ascending."""
     validation_rows: Tensor
@@ -59,7 +61,7 @@ class Splits(NamedTuple):
             name: One of ``PARTS``. The training part, too, comes in one fixed draw.
 
         Returns:
-            Binary data, values as stored and labels of the part.
+            Data for the likelihood, values as stored and labels of the part.
 
         Raises:
             ValueError: If there is no such part.
@@ -87,8 +89,10 @@ def make_splits(
     seed: int,
     test: float | Rows | None = None,
     range: tuple[float, float] | None = None,
+    likelihood: str = "bernoulli",
+    num_classes: int = 0,
 ) -> Splits:
-    """Split and binarize data as a run's settings say.
+    """Split and prepare data as a run's settings say.
 
     Args:
         data: The data. Their training rows are split at random, in proportion to the labels
@@ -99,17 +103,19 @@ def make_splits(
         seed: Seed of the shuffle and of every draw made here; no global random stream is touched.
         test: The same for testing; None: the data's own test rows, if any.
         range: (low, high), the values that stand for 0 and 1; None for uint8 values of 255.
+        likelihood: Whose values are wanted, as ``Preparation`` names it.
+        num_classes: C of a model that takes labels 0 to C - 1, with which it is then trained.
 
     Returns:
         The parts, on the device of the data. Training data of more than ``IN_MEMORY`` bytes that
         are not in memory are read in blocks.
 
     Raises:
-        ValueError: If the policy is unknown, nothing is left to train on, or a part does not fit
-            into memory.
+        ValueError: If the policy is unknown, nothing is left to train on, a part does not fit
+            into memory, or labels are wanted and missing or others.
     """
     source = as_source(data)
-    preparation = Preparation(binarize, range)
+    preparation = Preparation(binarize, range, likelihood)
     rows = source.train
     own = source.test if test is None else test
     labels = None if source.name in DATA_SETS else rows.labels  # MNIST's split has been published
@@ -120,7 +126,10 @@ def make_splits(
             stored[name] = other
         elif len(index):
             stored[name] = SubsetRows(rows, index)
-    whole = _serving(rows, preparation, seed)
+    if num_classes:
+        for name, part in stored.items():
+            class_labels(part.labels, num_classes, f"the {name} part")
+    whole = _serving(rows, preparation, seed, with_labels=num_classes > 0)
     fixed = {}
     for name in stored.keys() - {"train"}:
         part = stored[name]
@@ -155,11 +164,14 @@ def _amount(part: float | Rows | None) -> float:
     return part if isinstance(part, (int, float)) else 0
 
 
-def _serving(rows: Rows, preparation: Preparation, seed: int) -> BinaryImages | BlockData:
+def _serving(
+    rows: Rows, preparation: Preparation, seed: int, *, with_labels: bool = False
+) -> PreparedData | BlockData:
+    labels = rows.labels if with_labels else None
     if isinstance(rows, TensorRows) or len(rows) * row_bytes(rows) <= IN_MEMORY:
         values = rows.read(torch.arange(len(rows)))
-        return BinaryImages(values, preparation.binarize, seed=seed, range=preparation.range)
-    return BlockData(rows, preparation, seed=seed)
+        return PreparedData(values, preparation, seed=seed, labels=labels)
+    return BlockData(rows, preparation, seed=seed, labels=labels)
 
 
 def _refuse_too_large(name: str, rows: Rows) -> None:
