@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo import PRIORS, D, K, P, tiny_data, tiny_vae
+
+from pyro_dvae import (
+    AutoregressivePrior,
+    BoltzmannPrior,
+    LearnedPrior,
+    PriorTrainer,
+    evaluate,
+    fit_prior,
+    with_prior,
+)
+
+FITTED = {
+    name: make for name, make in PRIORS.items() if name != "uniform" and make().takes != "labels"
+}
+FITTED["boltzmann, log Z by chains"] = lambda: BoltzmannPrior(D, K, max_codes=1)
+OPTIONS = {"epochs": 5, "batch_size": 20, "learning_rate": 0.05}
+
+
+def clustered_data(num_data: int) -> Tensor:
+    """All zeros or all ones, with a few flips: latents that see them depend on each other."""
+    cluster = (torch.arange(num_data) % 2).unsqueeze(-1).expand(num_data, P)
+    return (cluster + torch.bernoulli(torch.full((num_data, P), 0.1))) % 2
+
+
+def certain_vae() -> Any:
+    """A model whose codes tell something of the data."""
+    vae = tiny_vae()
+    with torch.no_grad():
+        for weight in vae.encoder.parameters():
+            weight.mul_(6)
+    return vae
+
+
+def mean_log_prior(vae: Any, x: Tensor) -> float:
+    return evaluate(vae, x).log_prior
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_the_prior_comes_nearer_and_nothing_else_moves(name: str) -> None:
+    trained, x = certain_vae(), clustered_data(100)
+    vae = with_prior(trained, FITTED[name]())
+    before = mean_log_prior(vae, x)
+    fixed = {k: v.clone() for k, v in vae.state_dict().items() if not k.startswith("prior.")}
+    records = list(fit_prior(vae, x, x, **OPTIONS))
+    assert mean_log_prior(vae, x) > before + 0.002
+    assert records[-1].validation_elbo > records[0].validation_elbo - 0.01
+    after = vae.state_dict()
+    assert all(torch.equal(after[key], value) for key, value in fixed.items())
+    assert all(weight.requires_grad for weight in trained.encoder.parameters())
+
+
+def test_a_wide_prior_becomes_the_aggregate_posterior() -> None:
+    """Where E_q log p(z) is minus the aggregate posterior's entropy, and no prior does better."""
+    trained, x = certain_vae(), clustered_data(60)
+    q = trained.posterior(x).base_dist.probs  # (N, D, K)
+    aggregate = torch.einsum("nk,nl->kl", q[:, 0], q[:, 1]) / len(x)
+    best = (aggregate * aggregate.log()).sum().item()
+    independent = sum((p * p.log()).sum().item() for p in (aggregate.sum(1), aggregate.sum(0)))
+    found = {}
+    for prior in (LearnedPrior(D, K), AutoregressivePrior(D, K, 8)):
+        vae = with_prior(trained, prior)
+        options = {"epochs": 40, "batch_size": 30, "learning_rate": 0.1}
+        list(fit_prior(vae, x, averaging=0.9, **options))
+        found[type(prior)] = mean_log_prior(vae, x)
+    assert best - 0.01 < found[AutoregressivePrior] <= best + 1e-9
+    assert independent - 0.01 < found[LearnedPrior] <= independent + 1e-9
+    assert best - independent > 0.02
+
+
+def test_records_are_elbos_and_the_best_is_kept() -> None:
+    x = tiny_data(40)
+    vae = with_prior(certain_vae(), AutoregressivePrior(D, K, 5))
+    options = {**OPTIONS, "epochs": 20, "learning_rate": 0.5}
+    records = list(fit_prior(vae, x[:20], x[20:], patience=3, seed=1, **options))
+    best = max(records, key=lambda record: record.validation_elbo or 0)
+    assert best.epoch <= records[-1].epoch - 3 < 17
+    assert evaluate(vae, x[20:]).elbo == pytest.approx(best.validation_elbo)
+
+
+class _Dropping(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.drop = encoder, nn.Dropout(0.5)
+        self.modes: list[bool] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.modes.append(self.drop.training)
+        return self.encoder(self.drop(x))
+
+
+def test_networks_run_as_they_are_evaluated() -> None:
+    trained = tiny_vae()
+    trained.encoder = _Dropping(trained.encoder)
+    vae = with_prior(trained, LearnedPrior(D, K))
+    trainer = PriorTrainer(vae, tiny_data(20), batch_size=10)
+    trained.encoder.modes.clear()
+    list(trainer.run(1))
+    assert trained.encoder.modes == [False, False]
+
+
+def test_the_flags_come_back_when_the_fit_is_left() -> None:
+    vae = with_prior(tiny_vae(), LearnedPrior(D, K))
+    records = fit_prior(vae, tiny_data(20), epochs=3)
+    next(records)
+    assert not any(weight.requires_grad for weight in vae.decoder.parameters())
+    records.close()
+    assert all(weight.requires_grad for weight in vae.decoder.parameters())
+
+
+def test_labels_are_the_conditional_priors() -> None:
+    x, labels = tiny_data(60), torch.arange(60) % 2
+    x[labels == 1] = 1
+    vae = with_prior(certain_vae(), PRIORS["conditional"]())
+    before = evaluate(vae, x, labels).log_prior
+    list(fit_prior(vae, (x, labels), (x, labels), **OPTIONS))
+    assert evaluate(vae, x, labels).log_prior > before + 0.002
+
+
+def test_refuses_what_cannot_be_fitted() -> None:
+    vae = tiny_vae()
+    with pytest.raises(ValueError, match="Expected a prior with weights to fit; got UniformPrior"):
+        PriorTrainer(vae, tiny_data(4))
+    with pytest.raises(ValueError, match=r"of shape \(D, K\) = \(2, 3\); got \(3, 3\)"):
+        with_prior(vae, LearnedPrior(3, 3))
