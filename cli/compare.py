@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .options import JsonOption, fail, user_errors
-from .report import aligned, binarisation, figure, setting, unit
+from .report import aligned, figure, setting, unit, values
 from .summary import History, read_history, stored_figures
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _read(folder: Path, part: str) -> Row:
     data = f"{run.data.get('name')} ({run.data.get('fingerprint', 'fingerprint unknown')})"
     measured = {
         "data": data,
-        "binarisation": binarisation(run.config),
+        "values": _values(run.config),
         "number of images": run.data.get(f"num_{part}"),
     }
     held_out = run.data.get("held_out", {})
@@ -113,6 +113,19 @@ def _read(folder: Path, part: str) -> Row:
     notes += [todo] if todo else []
     datum = unit(run.event_shape)
     return Row(folder, run.config, datum, settings, measured, run.epoch, history, scores, notes)
+
+
+def _values(config: Config) -> str:
+    """What p(x|z) is one of; other likelihoods of the same values can be compared."""
+    from pyro_dvae.data import kind_of, levels_of
+
+    kind = kind_of(config.likelihood)
+    if kind == "columns":
+        return config.likelihood
+    if kind == "levels":
+        kind = f"{levels_of(config.likelihood)} levels"
+    given = ", given labels" if config.num_classes else ""
+    return (values(config) if kind == "bits" else f"{kind}, range {setting(config.range)}") + given
 
 
 def _differences(rows: list[Row]) -> list[str]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
-from .rows import BLOCK, KeyOption, failed_writes, file_for, only_images, open_run, weights_of
+from .rows import (
+    BLOCK,
+    KeyOption,
+    failed_writes,
+    file_for,
+    only_images,
+    open_run,
+    shade,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +41,7 @@ def decode(
     ],
     key: KeyOption = None,
     means: Annotated[
-        bool, typer.Option("--means/--draws", help="Means of p(x|z), or binary draws from it.")
+        bool, typer.Option("--means/--draws", help="Means of p(x|z), or draws from it.")
     ] = True,
     seed: SeedOption = 0,
     force: ForceOption = False,
@@ -75,7 +84,10 @@ def decode(
     with failed_writes(), stream:
         if is_grid:
             columns = max(1, round(len(codes) ** 0.5))
-            save_figure(image_grid(torch.cat(list(blocks)), columns, told), output)
+            shaded = shade(config, loaded.data)
+            images = torch.cat(list(blocks))
+            images = images if shaded is None else shaded(images)
+            save_figure(image_grid(images, columns, told), output)
         else:
             write_rows(output, "images", blocks, number, labels=labels, index=index)
     drawn = "" if means else f", seed {seed}"

@@ -62,6 +62,13 @@ def encode(
 
 
 def _blocks(vae: Any, x: Tensor, device: Any, probabilities: bool) -> Iterator[Tensor]:
+    import torch
+
+    from pyro_dvae.codes import MAX_CODES, num_codes
+    from pyro_dvae.posteriors import posterior_of
+
     for rows in x.split(BLOCK):
-        logits = vae.encode(rows.to(device)).detach()
-        yield (logits.softmax(-1) if probabilities else logits.argmax(-1)).cpu()
+        with torch.no_grad():
+            q = vae.posterior(rows.to(device))
+            posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
+            yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()

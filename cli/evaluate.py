@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import Device, DeviceOption, JsonOption, RunSeedOption, fail, user_errors
-from .report import binarisation, report, unit
-from .rows import refuse_too_many_codes
+from .report import report, unit
+from .rows import labels_for, refuse_too_many_codes
 from .summary import History, read_history
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def evaluate(
                 config, "--exact", "Use --no-exact, and --iw-samples for a tighter bound."
             )
         history = read_history(folder)
-        x = run_splits(config, facts, data_dir).part(split).x.to(target)
+        part = run_splits(config, facts, data_dir).part(split)
+        labels = labels_for(config, part.labels, f"the {split} part")
         if not as_json:
             print(
                 f"{folder}: weights of epoch {epoch} ({history.status(config)}), "
@@ -82,7 +83,8 @@ def evaluate(
             )
         scores = pyro_dvae.evaluate(
             loaded.vae.to(target),
-            x,
+            part.x.to(target),
+            None if labels is None else labels.to(target),
             importance_samples=iw_samples or None,
             exact=exact,
             batch_size=batch_size,
@@ -95,7 +97,7 @@ def evaluate(
         settings = {"data": facts, "config": asdict(config)}
         print(json.dumps({**about, **settings, **asdict(scores), **words}))
     else:
-        report(scores, split, binarisation(config), unit(loaded.event_shape))
+        report(scores, split, config, unit(loaded.event_shape))
         if collapse is not None:
             print(collapse)
     try:

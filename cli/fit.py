@@ -48,8 +48,27 @@ def fit(
     epochs: Annotated[int, typer.Option(help="The most epochs to train.")] = 50,
     latents: Annotated[int, typer.Option(help="D, the categorical variables of a code.")] = 4,
     categories: Annotated[int, typer.Option(help="K, the categories of each variable.")] = 8,
+    prior: Annotated[
+        str, typer.Option(help="uniform, learned, autoregressive, mixture:20, ...; see the README.")
+    ] = "uniform",
+    likelihood: Annotated[
+        str, typer.Option(help="bernoulli, categorical, normal, poisson, ...; see the README.")
+    ] = "bernoulli",
+    guide: Annotated[
+        str, typer.Option(help="mean-field, or autoregressive: latents know those before them.")
+    ] = "mean-field",
+    network: Annotated[str, typer.Option(help="mlp, conv, or conv-grid.")] = "mlp",
+    encoder: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FACTORY", help="An encoder of your own; its code is run."),
+    ] = None,
+    decoder: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FACTORY", help="A decoder of your own; its code is run."),
+    ] = None,
     hidden: Annotated[
-        str, typer.Option(help="Widths of the encoder's hidden layers; the decoder reverses them.")
+        str,
+        typer.Option(help="Widths of the MLP encoder's hidden layers; the decoder reverses them."),
     ] = "512,256",
     estimator: Annotated[
         str, typer.Option(help="trace (Pyro's Trace_ELBO), rloo, ...; the README lists them all.")
@@ -147,11 +166,12 @@ def fit(
         fail(f"Expected --log-every of at least 0; got {log_every}. Raise it.")
     options = reading(context.params)
     with user_errors():
-        from pyro_dvae import Config
+        from pyro_dvae import Config, build_vae
         from pyro_dvae.checkpoints import create_run, read_config
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import open_source
+        from pyro_dvae.streams import RandomStream
 
         from .devices import pick_device
         from .events import require_tensorboard
@@ -164,7 +184,7 @@ def fit(
             run_source,
             run_splits,
         )
-        from .settle import describe, look, settle, stem
+        from .settle import check_values, describe, look, settle, stem
         from .train import train
 
         target = pick_device(device)
@@ -194,6 +214,7 @@ def fit(
             found = look(source)
             config = settle(config, settings, source, found)
             facts = {**placed(remembered(options), data, data_dir), **names_of(source)}
+            facts["span"] = [found.low, found.high]
             name = f"{stem(source.name)}-d{latents}k{categories}-{estimator}"
         else:
             run = read_config(resume)
@@ -207,6 +228,9 @@ def fit(
             config = replace(run.config, epochs=epochs) if "epochs" in named else run.config
             source = run_source(facts)
         splits = run_splits(config, facts, source=source)
+        check_values(config, splits)
+        with RandomStream(config.seed):  # before a folder is made, for the networks may not fit
+            build_vae(config, tuple(splits.train.event_shape))
         facts = data_facts(facts, source, splits, config)
         if tensorboard:
             require_tensorboard()

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,16 +66,17 @@ def gradients(
     with user_errors():
         import torch
 
-        from pyro_dvae import BinaryImages, Config, build_elbo, build_vae, load_run
+        from pyro_dvae import Config, build_elbo, build_vae, load_run
         from pyro_dvae.checkpoints import newest_run
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
-        from pyro_dvae.data import choose, extent, open_source
+        from pyro_dvae.data import Preparation, PreparedData, choose, extent, open_source
         from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
         from pyro_dvae.streams import RandomStream
 
         from .devices import pick_device
         from .inputs import placed, run_source
+        from .rows import labels_for
 
         target = pick_device(device)
         names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
@@ -112,19 +113,24 @@ def gradients(
         for name in names
     }
     elbos = {name: build_elbo(setting, event_shape) for name, setting in settings.items()}
+    for elbo in elbos.values():
+        if isinstance(elbo, torch.nn.Module):
+            elbo.to(target)
     vae = vae.to(target)
     values = source.train.read(torch.arange(min(batch_size, len(source.train))))
-    pixels = BinaryImages(values, config.binarize, seed=config.seed, range=config.range)
-    x = pixels.fixed(seed).to(target)
+    preparation = Preparation(config.binarize, config.range, config.likelihood)
+    x = PreparedData(values, preparation, seed=config.seed).fixed(seed).to(target)
+    stored = source.train.labels
+    with user_errors():
+        labels = labels_for(config, None if stored is None else stored[: len(x)], "the data")
+    batch = x if labels is None else (x, labels.to(target))
     with torch.random.fork_rng():
+        elbos = _possible(vae, batch, elbos, every=estimators == "all")
         torch.manual_seed(seed)
-        reference, method = reference_gradient(vae, x)
+        reference, method = reference_gradient(vae, batch)
     rows = []
-    with _Bar(names) as advance:
-        for elbo in elbos.values():
-            if isinstance(elbo, torch.nn.Module):
-                elbo.to(target)
-        for row in gradient_statistics(vae, x, elbos, reference, num_draws=draws, seed=seed):
+    with _Bar(list(elbos)) as advance:
+        for row in gradient_statistics(vae, batch, elbos, reference, num_draws=draws, seed=seed):
             rows.append(row)
             advance(row)
     if as_json:
@@ -143,6 +149,22 @@ def gradients(
             save_figure(gradient_figure(rows), plot)
         except OSError as error:
             fail(str(error), 1)
+
+
+def _possible(vae: Any, batch: Any, elbos: dict[str, Any], *, every: bool) -> dict[str, Any]:
+    """The estimators that this model's parts allow; those named must be among them."""
+    from pyro_dvae.batches import arguments
+
+    possible = {}
+    for name, elbo in elbos.items():
+        try:
+            elbo.loss(vae.model, vae.guide, *arguments(batch))
+            possible[name] = elbo
+        except (TypeError, ValueError) as refusal:
+            if not every:
+                fail(f"{name}: {refusal}")
+            print(f"{name} is left out: {refusal}", file=sys.stderr)
+    return possible
 
 
 class _Bar:

@@ -144,7 +144,7 @@ def run_splits(
 
     if source is None:
         source = run_source(placed(facts, None, data_dir))
-    preparation = Preparation(config.binarize, config.range)
+    preparation = Preparation(config.binarize, config.range, config.likelihood)
     if source.test is not None:
         refuse_unlike("test data", source.test, source.train, preparation)
         if config.test is not None:
@@ -158,7 +158,13 @@ def run_splits(
             kept[part] = open_file(amount, facts)
             refuse_unlike(f"{part} data in {amount}", kept[part], source.train, preparation)
     splits = make_splits(
-        source, binarize=config.binarize, range=config.range, seed=config.seed, **kept
+        source,
+        binarize=config.binarize,
+        range=config.range,
+        likelihood=config.likelihood,
+        num_classes=config.num_classes,
+        seed=config.seed,
+        **kept,
     )
     for part, found in _held_out_files(splits, config).items():
         its_own = facts.get("held_out", {}).get(part, found)

@@ -13,6 +13,7 @@ from .decode import decode
 from .encode import encode
 from .evaluate import evaluate
 from .fit import fit
+from .fit_prior import fit_prior
 from .gradients import gradients
 from .info import info
 from .options import CommandError
@@ -30,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(fit)
+app.command()(fit_prior)
 app.command()(sample)
 app.command()(reconstruct)
 app.command()(traverse)

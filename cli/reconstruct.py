@@ -19,6 +19,7 @@ from .rows import (
     only_images,
     open_run,
     read_rows,
+    shade,
     weights_of,
 )
 
@@ -40,7 +41,7 @@ def reconstruct(
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
 ) -> None:
-    """Draw images, their binarised draws, the means of p(x|z) at their codes, and draws of it.
+    """Draw images, as the model sees them, means of p(x|z) at their codes, and draws of it.
 
     Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o reconstructions.png
     """
@@ -53,11 +54,12 @@ def reconstruct(
         loaded, target = open_run(run, device)
         only_images(loaded)
         rows = read_rows(loaded, input_file or "test", data_dir, key)
-        shown, binary = grey(rows, num, loaded.config).to(target), rows.x[:num].to(target)
-        figure = reconstruction_figure(loaded.vae, shown, binary, seed)
+        shown, x = grey(rows, num, loaded.config, loaded.data).to(target), rows.x[:num].to(target)
+        shaded = shade(loaded.config, loaded.data)
+        figure = reconstruction_figure(loaded.vae, shown, x, seed, shaded)
     with failed_writes():
         save_figure(figure, output)
     print(
-        f"{output}: {len(binary)} images of {rows.name}, means and draws of p(x|z) at their most "
+        f"{output}: {len(x)} images of {rows.name}, means and draws of p(x|z) at their most "
         f"probable codes; {weights_of(loaded)}, seed {seed}"
     )

@@ -9,38 +9,58 @@ if TYPE_CHECKING:
     from pyro_dvae import Config, Evaluation
 
 
+_DENSITY = "a bound on a log density, in the units of the values: it may be positive"
+
+
 def unit(event_shape: Sequence[int]) -> str:
     """What a datum is called: an image, (H, W), (1, H, W) or (3, H, W), or a row."""
     is_image = len(event_shape) == 2 or (len(event_shape) == 3 and event_shape[0] in (1, 3))
     return "image" if is_image else "row"
 
 
-def binarisation(config: Config) -> str:
-    """How a run's data became binary."""
-    if config.range is None:
-        return config.binarize
-    return f"{config.binarize} within {config.range[0]:g},{config.range[1]:g}"
+def values(config: Config, dtype: Any = None) -> str:
+    """What a run's likelihood takes: "dynamic binarisation", or the likelihood and its values.
+
+    Args:
+        config: the run's settings.
+        dtype: of the values as stored, to tell how they become those of the likelihood.
+    """
+    from pyro_dvae.data import describe_kind, kind_of
+
+    within = "" if config.range is None else f" within {config.range[0]:g},{config.range[1]:g}"
+    if kind_of(config.likelihood) == "bits":
+        return f"{config.binarize}{within} binarisation"
+    if dtype is None:
+        return f"{config.likelihood} likelihood{within}"
+    how = describe_kind(config.likelihood, dtype, config.range)
+    return f"{config.likelihood} likelihood of {how}"
 
 
-def report(scores: Evaluation, part: str, binarize: str, datum: str = "image") -> None:
+def report(scores: Evaluation, part: str, config: Config, datum: str = "image") -> None:
     """Print every figure, those that come from draws with ± one standard error.
 
     Args:
         scores: the figures.
         part: of the data, "test" say.
-        binarize: how the data became binary.
+        config: the run's settings.
         datum: what a datum is called.
     """
     from pyro_dvae.evaluation import ordering
     from pyro_dvae.usage import ACTIVE_INFORMATION
 
     how = "by draws" if "elbo" in scores.standard_errors else "exact"
+    prior = ("D log K", -1) if config.prior == "uniform" else ("E_q log p(z)", 1)
+    fit = ("BCE", -1) if config.likelihood == "bernoulli" else ("E_q log p(x|z)", 1)
     print(
-        f"{part} ELBO {figure(scores, 'elbo')} nats/{datum} ({how}; {binarize} binarisation, "
+        f"{part} ELBO {figure(scores, 'elbo')} nats/{datum} ({how}; {values(config)}, "
         f"{scores.num_data} {datum}s)\n"
-        f"  = entropy {figure(scores, 'entropy')} - D log K {figure(scores, 'log_prior', sign=-1)} "
-        f"- BCE {figure(scores, 'log_likelihood', sign=-1)}"
+        f"  = entropy {figure(scores, 'entropy')}{_term(scores, 'log_prior', *prior)}"
+        f"{_term(scores, 'log_likelihood', *fit)}"
     )
+    if scores.bits_per_dimension is None:
+        print(f"  ({_DENSITY})")
+    if config.num_classes:
+        print("  (given the label y of each: p(z) is p(z|y), and p(x) is p(x|y))")
     bound = f"bound({scores.importance_samples})"
     if scores.log_marginal is None:
         print("  log p(x): not summed over all codes")
@@ -53,7 +73,11 @@ def report(scores: Evaluation, part: str, binarize: str, datum: str = "image") -
         ("posterior gap", "posterior_gap", "log p(x) - ELBO = KL(q(z|x) || p(z|x))"),
         ("importance gap", "importance_gap", f"{bound} - ELBO"),
         ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
-        ("KL(q || prior)", "kl", "D log K - entropy"),
+        (
+            "KL(q || prior)",
+            "kl",
+            "D log K - entropy" if prior[1] < 0 else "-E_q log p(z) - entropy",
+        ),
         ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P elements"),
     ]
     known = []
@@ -71,6 +95,10 @@ def report(scores: Evaluation, part: str, binarize: str, datum: str = "image") -
         f"(information of {ACTIVE_INFORMATION:g} nats or more); {scores.codes_used} codes used, "
         f"perplexity {scores.code_perplexity:.1f}"
     )
+
+
+def _term(scores: Evaluation, name: str, label: str, sign: int) -> str:
+    return f" {'-' if sign < 0 else '+'} {label} {figure(scores, name, sign=sign)}"
 
 
 def figure(scores: Evaluation, name: str, *, sign: int = 1, places: int = 2) -> str:

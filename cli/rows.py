@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -43,9 +43,9 @@ class Rows(NamedTuple):
     """N data, as a run takes them."""
 
     x: Tensor
-    """(N, *event) zeros and ones."""
+    """(N, *event), what the likelihood takes."""
     values: Tensor
-    """(N, *event), what they were before they were binarised."""
+    """(N, *event), as stored."""
     labels: Tensor | None
     """(N,) int64."""
     name: str
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
     """Refuse an output of another kind, one that exists, or whose folder does not."""
-    if path.suffix.lower() not in suffixes:
+    if not path.is_dir() and path.suffix.lower() not in suffixes:
         fail(f"Expected an output {' or '.join(suffixes)}; got {path}. Change its suffix.")
     new_output(path, force)
 
@@ -76,16 +76,56 @@ def weights_of(run: Run) -> str:
     return f"{run.folder}, weights of epoch {run.epoch}"
 
 
-def grey(rows: Any, num: int, config: Config) -> Tensor:
+def shade(config: Config, facts: dict[str, Any]) -> Callable[[Tensor], Tensor] | None:
+    """How to show what the likelihood takes, or its means, in [0, 1]; None for bits.
+
+    Args:
+        config: the run's settings.
+        facts: what it remembers of its data.
+    """
+    from pyro_dvae.data import kind_of, levels_of
+
+    kind = kind_of(config.likelihood)
+    if kind == "bits":
+        return None
+    low, high = facts.get("span", (0.0, 1.0))
+    if kind == "levels":
+        low, high = 0.0, levels_of(config.likelihood) - 1.0
+    elif kind in ("unit", "open"):
+        low, high = 0.0, 1.0
+    return lambda x: ((x - low) / ((high - low) or 1.0)).clamp(0, 1)
+
+
+def labels_for(config: Config, labels: Tensor | None, where: str) -> Tensor | None:
+    """The labels that a run's model wants with data, or None.
+
+    Args:
+        config: the run's settings.
+        labels: of the data.
+        where: whose they are, for the message.
+
+    Raises:
+        ValueError: they are missing, or others than those that it was trained with.
+    """
+    from pyro_dvae.data import class_labels
+
+    return class_labels(labels, config.num_classes, where) if config.num_classes else None
+
+
+def grey(rows: Any, num: int, config: Config, facts: dict[str, Any]) -> Tensor:
     """(num, *event) in [0, 1], what the first of the rows were drawn from.
 
     Args:
-        rows: values and x, the zeros and ones made from them.
+        rows: values and x, the zeros and ones made from them; or what the likelihood takes.
         num: of rows.
         config: the run's settings.
+        facts: what it remembers of its data.
     """
     import torch
 
+    shaded = shade(config, facts)
+    if shaded is not None:
+        return shaded(rows.x[:num])
     if config.range is not None:
         low, high = config.range
         return (rows.values[:num].double() - low).float() / (high - low)
@@ -98,7 +138,7 @@ def only_images(run: Run) -> None:
     if unit(run.event_shape) != "image":
         fail(
             f"Expected a run of images (H, W) to draw; got data of shape {run.event_shape} in "
-            f"{run.folder}. Use pdvae decode -o images.npz."
+            f"{run.folder}. Use pdvae decode -o images.npz, or pdvae sample -o samples.csv."
         )
 
 
@@ -141,7 +181,9 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
     if wrong is not None:
         fail(f"{data}: {wrong}")
     values = rows.read(torch.arange(len(rows)))
-    x = binary_inputs(values, run.event_shape, config.binarize, config.seed, config.range)
+    x = binary_inputs(
+        values, run.event_shape, config.binarize, config.seed, config.range, config.likelihood
+    )
     return Rows(x, values, rows.labels, str(data))
 
 

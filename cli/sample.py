@@ -3,54 +3,154 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, SeedOption, fail, new_output, user_errors
+from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .rows import failed_writes, file_for, only_images, open_run, shade
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from pyro_dvae import Config, Run
+
+_MOST = 100_000
+"""Data drawn at once."""
 
 
 def sample(
     run: Annotated[
         Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
     ] = None,
-    num: Annotated[int, typer.Option("--num", "-n", help="Images to draw.")] = 64,
-    output: Annotated[Path, typer.Option("--output", "-o", help="PNG to write.")] = Path(
-        "grid.png"
-    ),
+    num: Annotated[int, typer.Option("--num", "-n", help="Images or rows to draw.")] = 64,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="PNG, or a .csv of rows; grid.png if left out."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(help="Draw this class alone, of a run with --prior conditional."),
+    ] = None,
     means: Annotated[
-        bool, typer.Option("--means/--draws", help="Means of p(x|z), or binary draws from it.")
+        bool, typer.Option("--means/--draws", help="Means of p(x|z), or draws from it.")
     ] = True,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
 ) -> None:
-    """Draw codes from the prior and decode them into a grid of images.
+    """Draw codes from the prior and decode them into a grid of images, or a table of rows.
 
     Example: pdvae sample runs/mnist-d4k8-rloo-1 -n 64 -o grid.png
     """
-    if num < 1:
-        fail(f"Expected at least 1 image; got {num}. Raise -n.")
-    new_output(output, force)
+    if not 1 <= num <= _MOST:
+        fail(f"Expected at least 1 image, and at most {_MOST}; got {num}. Change -n.")
+    output = Path("grid.png") if output is None else output
+    file_for(output, (".png", ".csv"), force)
     with user_errors():
-        from pyro_dvae import load_run
-        from pyro_dvae.checkpoints import newest_run
-        from pyro_dvae.plots import image_grid, save_figure
-        from pyro_dvae.streams import RandomStream
+        from pyro_dvae.plots import save_figure
+        from pyro_dvae.tables import write_csv
 
-        from .devices import pick_device
-        from .rows import only_images
-
-        target = pick_device(device)
-        loaded = load_run(run or newest_run())
-        only_images(loaded)
-    vae = loaded.vae.to(target)
-    with RandomStream(seed, target):
-        images = vae.sample(num, means=means)
+        loaded, target = open_run(run, device)
+        config = loaded.config
+        wanted = None if label is None else _class(label, loaded)
+        if output.suffix.lower() == ".png":
+            only_images(loaded)
+        names = _columns(loaded)
+    vae, facts = loaded.vae, loaded.data
     shown = "means of p(x|z)" if means else "draws from p(x|z)"
-    columns = min(num, max(1, round(num**0.5)))
-    try:
-        save_figure(image_grid(images, columns, f"{shown}, z from the prior"), output)
-    except OSError as error:
-        fail(str(error), 1)
-    print(f"{output}: {num} {shown} of {loaded.folder}, seed {seed}")
+    with failed_writes():
+        if output.suffix.lower() == ".png":
+            options: dict[str, Any] = {"means": means, "label": wanted}
+            save_figure(sample_grid(vae, config, facts, num, seed, target, **options), output)
+        else:
+            labels = _labels(config, num, wanted)
+            x = _draw(vae, num, means, labels, seed, target).flatten(1).tolist()
+            header = names if labels is None else ["label", *names]
+            before: list[list[int]] = [[]] * num if labels is None else labels[:, None].tolist()
+            write_csv(output, header, ([*y, *row] for y, row in zip(before, x, strict=True)))
+    of = "" if label is None else f" of label {label}"
+    print(f"{output}: {num} {shown}{of} of {loaded.folder}, seed {seed}")
+
+
+def sample_grid(
+    vae: Any,
+    config: Config,
+    facts: dict[str, Any],
+    num: int,
+    seed: int,
+    device: Any,
+    *,
+    means: bool = True,
+    label: int | None = None,
+) -> Figure:
+    """A grid of images, a row a class where the prior is conditional and no label is named.
+
+    Args:
+        vae: the model, on the device.
+        config: the run's settings.
+        facts: what it remembers of its data.
+        num: images.
+        seed: of the draws.
+        device: the model's.
+        means: of p(x|z), in place of draws from it.
+        label: the one class to draw.
+    """
+    from pyro_dvae.plots import image_grid
+
+    labels = _labels(config, num, label)
+    x = _draw(vae, num, means, labels, seed, device)
+    shaded = shade(config, facts)
+    images = x if shaded is None else shaded(x)
+    shown = f"{'means of' if means else 'draws from'} p(x|z), z from the prior"
+    columns, rows = min(num, max(1, round(num**0.5))), []
+    if labels is not None and label is None and num >= config.num_classes:
+        columns = num // config.num_classes
+        images = images[: columns * config.num_classes]
+        names = facts.get("label_names") or range(config.num_classes)
+        rows, shown = [str(name) for name in names], f"{shown} given the label"
+    return image_grid(images, columns, shown, rows)
+
+
+def _draw(vae: Any, num: int, means: bool, labels: Tensor | None, seed: int, device: Any) -> Tensor:
+    from pyro_dvae.streams import RandomStream
+
+    with RandomStream(seed, device):
+        x = vae.sample(num, means=means, labels=None if labels is None else labels.to(device))
+    return x.cpu()
+
+
+def _labels(config: Config, num: int, label: int | None) -> Tensor | None:
+    """(num,) the one class, or all of them in turn, as many of each."""
+    import torch
+
+    if not config.num_classes:
+        return None
+    if label is not None:
+        return torch.full((num,), label)
+    each = max(1, num // config.num_classes)
+    return (torch.arange(num) // each).clamp(max=config.num_classes - 1)
+
+
+def _class(label: str, run: Run) -> int:
+    if not run.config.num_classes:
+        fail(
+            f"Expected no --label for {run.folder}, whose prior knows none; got {label}. Leave it "
+            "out, or train with --prior conditional."
+        )
+    names = [str(i) for i in range(run.config.num_classes)]
+    names = list(run.data.get("label_names") or names)
+    if label in names:
+        return names.index(label)
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    fail(f"Expected a label of {run.folder}: {shown}; got {label!r}. Name one.")
+
+
+def _columns(run: Run) -> list[str]:
+    """The names of a datum's elements."""
+    import math
+
+    names = run.data.get("columns")
+    number = math.prod(run.event_shape)
+    return list(names) if names and len(names) == number else [f"x{i}" for i in range(number)]

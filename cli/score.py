@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .options import Device, DeviceOption, ForceOption, JsonOption, RunSeedOption, user_errors
-from .report import binarisation, unit
+from .report import unit
+from .report import values as described
 from .rows import (
     BLOCK,
     DataDirOption,
@@ -20,6 +21,7 @@ from .rows import (
     RunArgument,
     failed_writes,
     file_for,
+    labels_for,
     open_run,
     read_rows,
     refuse_too_many_codes,
@@ -79,7 +81,9 @@ def score(
             refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
         rows = read_rows(loaded, data, data_dir, key)
         draws = loaded.config.seed if seed is None else seed
-    values, variances = _values(loaded.vae, rows.x.to(target), bound, iw_samples, draws)
+        labels = labels_for(loaded.config, rows.labels, rows.name)
+    given = None if labels is None else labels.to(target)
+    values, variances = _values(loaded.vae, rows.x.to(target), given, bound, iw_samples, draws)
     scores = _Scores(values, variances, rows.labels)
     if output is not None:
         with failed_writes():
@@ -93,6 +97,7 @@ def score(
             "version": loaded.version,
             "data": rows.name,
             "binarize": loaded.config.binarize,
+            "likelihood": loaded.config.likelihood,
             "num_data": len(values),
             "bound": bound.value,
             "importance_samples": iw_samples if bound is Bound.importance else None,
@@ -107,8 +112,8 @@ def score(
     how = "exact" if error is None else f"± {error:.2g}, seed {draws}"
     print(
         f"{'' if output is None else f'{output}: '}{name} of {len(values)} {datum}s of "
-        f"{rows.name}, mean {mean:.2f} nats/{datum} ({how}; {binarisation(loaded.config)} "
-        f"binarisation); {weights_of(loaded)}"
+        f"{rows.name}, mean {mean:.2f} nats/{datum} ({how}; {described(loaded.config)}"
+        f"); {weights_of(loaded)}"
     )
     if shown:
         print(" ".join(f"{column:>14}" for column in scores.header))
@@ -148,13 +153,14 @@ class _Scores(NamedTuple):
 
 
 def _values(
-    vae: Any, x: Tensor, bound: Bound, iw_samples: int, seed: int
+    vae: Any, x: Tensor, labels: Tensor | None, bound: Bound, iw_samples: int, seed: int
 ) -> tuple[Tensor, Tensor | None]:
     from pyro_dvae.scoring import datum_terms
 
     terms = datum_terms(
         vae,
         x,
+        labels,
         exact=True if bound is Bound.exact else None,
         importance_samples=iw_samples if bound is Bound.importance else None,
         num_samples=16,

@@ -13,7 +13,7 @@ from .options import fail
 
 if TYPE_CHECKING:
     from pyro_dvae import Config
-    from pyro_dvae.data import Scan, Source
+    from pyro_dvae.data import Scan, Source, Splits
 
 MOST_ROWS, MOST_BYTES = 10_000, 2**26
 """What is kept apart at most, in float32, unless the user says how many rows."""
@@ -62,12 +62,16 @@ def settle(config: Config, settings: dict[str, Any], source: Source, found: Scan
     """
     import torch
 
-    from pyro_dvae.data import Extent, choose
+    from pyro_dvae.data import Extent, choose, mixed_spec
 
     low, high = found.low or 0.0, found.high or 0.0
     is_binary = {low, high} <= {0, 1} and (found.num_distinct or 3) <= 2
-    known = Extent(getattr(torch, found.dtype), low, high, is_binary)
-    preparation = choose(known, settings["binarize"], config.range)
+    known = Extent(getattr(torch, found.dtype), low, high, is_binary, found.is_whole)
+    likelihood = config.likelihood
+    if likelihood == "mixed":
+        likelihood = mixed_spec(source.train)
+        print(f"columns: {likelihood.removeprefix('mixed:')}", file=sys.stderr)
+    preparation = choose(known, settings["binarize"], config.range, likelihood)
     shares = {"validation": 0.05} | ({"test": 0.1} if source.test is None else {})
     amounts: dict[str, Any] = {}
     most = max(1, min(MOST_ROWS, MOST_BYTES // (4 * math.prod(found.event_shape))))
@@ -75,7 +79,43 @@ def settle(config: Config, settings: dict[str, Any], source: Source, found: Scan
         amounts[part] = share if round(share * found.num_data) <= most else most
         if settings[part] is not None:
             amounts[part] = settings[part]
-    return replace(config, binarize=preparation.binarize, **amounts)
+    return replace(
+        config,
+        binarize=preparation.binarize,
+        range=preparation.range,
+        likelihood=preparation.likelihood,
+        num_classes=count_classes(config.prior, source),
+        **amounts,
+    )
+
+
+def count_classes(prior: str, source: Source) -> int:
+    """How many classes the labels have, for a prior that is conditional on them; else 0."""
+    from pyro_dvae.data import class_labels
+
+    if prior.partition(":")[0] != "conditional":
+        return 0
+    return int(class_labels(source.train.labels, 0, "the training data").max()) + 1
+
+
+def check_values(config: Config, splits: Splits) -> None:
+    """Have the likelihood look at every part before anything is trained or left behind.
+
+    Raises:
+        ValueError: it does not take a value.
+    """
+    from pyro_dvae.config import build_likelihood
+    from pyro_dvae.data import BlockData, Preparation
+    from pyro_dvae.data.extent import in_blocks
+
+    if config.likelihood == "bernoulli":
+        return  # whose values were checked as they were stored
+    likelihood = build_likelihood(config, splits.train.event_shape)
+    preparation = Preparation(config.binarize, config.range, config.likelihood)
+    for rows in splits.stored.values():
+        whole = BlockData(rows, preparation)
+        for index in in_blocks(rows):
+            likelihood.check(whole.subset(index).fixed(0))
 
 
 def stem(name: str) -> str:

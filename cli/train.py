@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 from .events import add_epoch, event_log
 from .options import CommandError, fail, user_errors
 from .progress import Progress
-from .report import binarisation, report, unit
-from .rows import grey
+from .report import report, unit, values
+from .rows import grey, labels_for, shade
+from .sample import sample_grid
 from .signals import Signals, StopRequest
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, EpochRecord, Trainer
     from pyro_dvae.data import Splits
+
+
+_CALIBRATING = 5_000
+"""Training data that a likelihood sees before the first step."""
 
 
 def train(
@@ -52,7 +57,7 @@ def train(
             events = event_log(folder, trainer.epoch + 1) if tensorboard else None
             _say_what_starts(folder, config, splits, facts, trainer, device)
             _run(folder, config, trainer, records, log_every, events)
-            _finish(folder, config, splits, trainer, records)
+            finish(folder, config, splits, trainer, records, facts)
         except OSError as error:
             raise CommandError(f"{error}. What was saved before stays in {folder}.", 1) from error
         except DataError as error:  # a file that was whole before
@@ -89,11 +94,13 @@ def _prepare(
     with RandomStream(config.seed):
         vae = build_vae(config, event_shape).to(device)
         elbo = build_elbo(config, event_shape)
+    if not resume:
+        _calibrate(vae, splits, config.seed)
     trainer = Trainer(
         vae,
         elbo,
         splits.train.to(device),
-        None if splits.validation is None else splits.validation.to(device),
+        validation_of(config, splits, device),
         batch_size=config.batch_size,
         learning_rate=config.learning_rate,
         averaging=config.averaging,
@@ -119,6 +126,27 @@ def _prepare(
     return trainer, records
 
 
+def validation_of(config: Config, splits: Splits, device: Any) -> Any:
+    """The validation data, with their labels where the model takes them; None without."""
+    if splits.validation is None:
+        return None
+    x = splits.validation.to(device)
+    labels = labels_for(config, splits.stored["validation"].labels, "the validation part")
+    return x if labels is None else (x, labels.to(device))
+
+
+def _calibrate(vae: Any, splits: Splits, seed: int) -> None:
+    """Show the likelihood some of the training data, whose location and scale it may want."""
+    import torch
+
+    calibrate = getattr(vae.likelihood, "calibrate", None)
+    if calibrate is not None:
+        device = next(vae.parameters()).device
+        shuffle = torch.Generator().manual_seed(seed)
+        index = torch.randperm(len(splits.train), generator=shuffle)[:_CALIBRATING].sort().values
+        calibrate(_first(splits.train, index, seed).to(device))
+
+
 def _say_what_starts(
     folder: Path,
     config: Config,
@@ -129,9 +157,9 @@ def _say_what_starts(
 ) -> None:
     print(
         f"{folder}: {facts['name']} from {facts['source']}, {facts['num_train']} training and "
-        f"{facts['num_validation']} validation {unit(splits.train.event_shape)}s, binarisation "
-        f"{binarisation(config)}, {config.estimator} with {config.num_particles} particles, "
-        f"{device}"
+        f"{facts['num_validation']} validation {unit(splits.train.event_shape)}s, "
+        f"{values(config, splits.stored['train'].dtype)}, {config.estimator} with "
+        f"{config.num_particles} particles, {device}"
     )
     if trainer.epoch or trainer.step:
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
@@ -184,13 +212,24 @@ def _run(
         print(f"stopped: no better validation ELBO for {config.patience} epochs")
 
 
-def _finish(
+def finish(
     folder: Path,
     config: Config,
     splits: Splits,
     trainer: Trainer,
     records: list[EpochRecord],
+    facts: dict[str, Any],
 ) -> None:
+    """Evaluate the best weights of a training on the test data, and draw the pictures.
+
+    Args:
+        folder: the run's.
+        config: its settings.
+        splits: its data.
+        trainer: which is done.
+        records: of its epochs.
+        facts: about the data.
+    """
     from dataclasses import asdict
 
     from pyro_dvae import evaluate
@@ -199,26 +238,37 @@ def _finish(
 
     trainer.keep_best()
     if splits.test is not None:
-        scores = evaluate(trainer.vae, splits.test.to(trainer.device), seed=config.seed)
+        device = trainer.device
+        labels = labels_for(config, splits.stored["test"].labels, "the test part")
+        scores = evaluate(
+            trainer.vae,
+            splits.test.to(device),
+            None if labels is None else labels.to(device),
+            seed=config.seed,
+        )
         epoch = 0 if trainer.best is None else trainer.best.epoch
         write_evaluation(folder, "test", {**asdict(scores), "epoch": epoch})
-        report(scores, "test", binarisation(config), unit(splits.train.event_shape))
+        report(scores, "test", config, unit(splits.train.event_shape))
     history = [record.validation_information for record in records]
     collapse = describe_collapse([row for row in history if row is not None])
     if collapse is not None:
         print(collapse)
-    _draw(folder, trainer, records, config, splits)
+    _draw(folder, trainer, records, config, splits, facts)
     print(f"run folder: {folder}")
 
 
 def _draw(
-    folder: Path, trainer: Trainer, records: list[EpochRecord], config: Config, splits: Splits
+    folder: Path,
+    trainer: Trainer,
+    records: list[EpochRecord],
+    config: Config,
+    splits: Splits,
+    facts: dict[str, Any],
 ) -> None:
     import torch
 
     from pyro_dvae import plots
     from pyro_dvae.data import Part
-    from pyro_dvae.streams import RandomStream
 
     vae: Any = trainer.vae
     caption = f"D={config.num_latents}, K={config.num_categories}, {config.estimator}"
@@ -232,20 +282,20 @@ def _draw(
     index = torch.arange(min(12, len(rows)))
     values = rows.read(index)
     x = splits.test[:12] if splits.test is not None else _first(splits.train, index, config.seed)
-    binary = x.to(trainer.device)
-    shown = grey(Part(x, values, None), 12, config).to(trainer.device)
+    served = x.to(trainer.device)
+    shown = grey(Part(x, values, None), 12, config, facts).to(trainer.device)
     plots.save_figure(
-        plots.reconstruction_figure(vae, shown, binary, config.seed),
+        plots.reconstruction_figure(vae, shown, served, config.seed, shade(config, facts)),
         folder / "reconstructions.png",
     )
-    plots.save_figure(plots.latents_figure(vae, binary[0]), folder / "latents.png")
-    with RandomStream(config.seed, binary.device):
-        means = vae.sample(64, means=True)
-    title = "means of p(x|z), z from the prior"
-    plots.save_figure(plots.image_grid(means, 8, title), folder / "samples.png")
+    figure = plots.latents_figure(vae, served[0], shade(config, facts))
+    plots.save_figure(figure, folder / "latents.png")
+    grid = sample_grid(vae, config, facts, 64, config.seed, trainer.device)
+    plots.save_figure(grid, folder / "samples.png")
 
 
 def _first(data: Any, index: Any, seed: int) -> Any:
     import torch
 
-    return data.batch(index, torch.Generator().manual_seed(seed))
+    batch = data.batch(index, torch.Generator().manual_seed(seed))
+    return batch[0] if isinstance(batch, tuple) else batch

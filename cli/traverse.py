@@ -18,6 +18,7 @@ from .rows import (
     only_images,
     open_run,
     read_rows,
+    shade,
     weights_of,
 )
 
@@ -49,7 +50,9 @@ def traverse(
         rows = read_rows(loaded, input_file or "test", data_dir, key)
         if not 0 <= index < len(rows.x):
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
-        figure = latents_figure(loaded.vae, rows.x[index].to(target))
+        figure = latents_figure(
+            loaded.vae, rows.x[index].to(target), shade(loaded.config, loaded.data)
+        )
     with failed_writes():
         save_figure(figure, output)
     config = loaded.config

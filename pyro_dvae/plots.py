@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,10 @@ from pyro_dvae.vae import DiscreteVAE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+Shade = Callable[[Tensor], Tensor]
+"""What a likelihood takes -> grey or colour in [0, 1]."""
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -60,58 +64,67 @@ def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "imag
     return figure
 
 
-def image_grid(images: Tensor, num_columns: int, title: str) -> Figure:
+def image_grid(images: Tensor, num_columns: int, title: str, rows: Sequence[str] = ()) -> Figure:
     """Images in rows.
 
     Args:
         images: (N, H, W), (N, 1, H, W) or (N, 3, H, W) in [0, 1].
         num_columns: images a row.
         title: above the grid.
+        rows: names of the rows.
     """
     num_rows = -(-len(images) // num_columns)
     blank = images.new_ones(num_rows * num_columns - len(images), *images.shape[1:])
     figure = _figure(0.55 * num_columns, 0.55 * num_rows + 0.4)
     grid = torch.cat([images, blank]).unflatten(0, (num_rows, num_columns))
-    _show_grid(figure.subplots(), grid, [""] * num_rows)
+    _show_grid(figure.subplots(), grid, rows or [""] * num_rows)
     figure.suptitle(title, fontsize=9)
     return figure
 
 
 @torch.no_grad()
-def reconstruction_figure(vae: DiscreteVAE, grey: Tensor, binary: Tensor, seed: int = 0) -> Figure:
+def reconstruction_figure(
+    vae: DiscreteVAE, grey: Tensor, x: Tensor, seed: int = 0, shade: Shade | None = None
+) -> Figure:
     """Input, its binarised draw, the mean of p(x|z) at the most probable code, and a draw of it.
 
     Args:
         vae: the model.
         grey: (N, *event) in [0, 1], an event (H, W), (1, H, W) or (3, H, W).
-        binary: (N, *event), what the encoder sees.
+        x: (N, *event), what the encoder sees.
         seed: of the draws.
+        shade: how other values than zeros and ones are shown in [0, 1]; then nothing is binarised.
     """
-    means = vae.reconstruct(binary)
-    with RandomStream(seed, means.device):
-        draws = torch.bernoulli(means)
-    rows = {"input": grey, "binarised": binary, "mean of p(x|z)": means, "draw": draws}
-    figure = _figure(0.6 * len(grey) + 1.2, 2.6)
+    p = vae.decode(vae.mode(x))
+    with RandomStream(seed, x.device):
+        draws = p.sample()
+    rows = {"input": grey} | ({"binarised": x} if shade is None else {})
+    made = {"mean of p(x|z)": p.mean, "draw": draws}
+    rows |= made if shade is None else {name: shade(image) for name, image in made.items()}
+    figure = _figure(0.66 * len(grey) + 1.8, 0.6 * len(rows) + 0.2)
     _show_grid(figure.subplots(), torch.stack(list(rows.values())), list(rows))
     return figure
 
 
 @torch.no_grad()
-def latents_figure(vae: DiscreteVAE, x: Tensor) -> Figure:
+def latents_figure(vae: DiscreteVAE, x: Tensor, shade: Shade | None = None) -> Figure:
     """Each latent varied alone: row d shows E[x|z] with z_d = 0 ... K-1, the others as encoded.
 
     Args:
         vae: the model.
         x: (H, W), (1, H, W) or (3, H, W), the datum whose most probable code is varied; that code
             is framed.
+        shade: how other values than zeros and ones are shown in [0, 1].
     """
-    logits = vae.encode(x[None])[0]  # (D, K)
-    index = logits.argmax(-1)
-    num_latents, num_categories = logits.shape
+    code = vae.mode(x[None])[0]  # (D, K)
+    index = code.argmax(-1)
+    num_latents, num_categories = code.shape
     varied = index.expand(num_latents, num_categories, num_latents).clone()
     for latent in range(num_latents):
         varied[latent, :, latent] = torch.arange(num_categories)
-    means = vae.decode(one_hot(varied, num_categories, dtype=logits.dtype)).mean  # (D, K, *event)
+    means = vae.decode(one_hot(varied, num_categories, dtype=code.dtype)).mean  # (D, K, *event)
+    if shade is not None:
+        x, means = shade(x), shade(means)
     figure = _figure(0.7 * (num_categories + 1) + 0.8, 0.7 * num_latents + 0.7)
     left, right = figure.subplots(1, 2, width_ratios=(1, num_categories))
     _show_grid(left, x[None, None], [""], ["input"])

@@ -54,7 +54,7 @@ def test_fit_then_sample(pdvae: Run) -> None:
         "weights.safetensors",
     ]
     assert out.count("epoch ") == 2
-    assert "binarisation dynamic" in out
+    assert "dynamic binarisation" in out
     for figure in folder.glob("*.png"):
         assert imread(figure).std() > 0.01
 

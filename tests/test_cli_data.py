@@ -238,7 +238,7 @@ def test_odd_data_are_read_right(pdvae: Run, case: str) -> None:
     status, out, err = pdvae("data", name, *options)
     assert (status, err) == (0, "")
     assert out.startswith(f"{name}\n")
-    assert "Bernoulli" in out
+    assert "bernoulli" in out
 
 
 def test_named_sets_have_two_parts(pdvae: Run) -> None:

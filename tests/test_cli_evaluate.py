@@ -329,13 +329,16 @@ def test_compare_refuses_runs_that_are_not_comparable(pdvae: Run) -> None:
     _figures("b", -50.0)
     status, out, err = pdvae("compare", "a", "b", "a")
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "got binarisation dynamic in a, a and threshold in b. Leave some out" in err
+    assert (
+        "got values dynamic binarisation in a, a and threshold binarisation in b. Leave some out"
+        in err
+    )
     status, out, _ = pdvae("compare", "a", "b", "--force")
     assert status == 0
     rows = _table(out)
     assert [row["run"] for row in rows] == ["b", "a"]
     assert [row["binarize"] for row in rows] == ["threshold", "dynamic"]
-    assert out.splitlines()[3].endswith("NOT COMPARABLE with the first: other binarisation")
+    assert out.splitlines()[3].endswith("NOT COMPARABLE with the first: other values")
     _, out, _ = pdvae("compare", "a", "b", "--force", "--json")
     assert json.loads(out)["comparable"] is False
 
