@@ -590,3 +590,27 @@ def test_an_observed_code_stays() -> None:
 
     loss = StraightThroughELBO().loss(model, guide, x)
     assert loss == pytest.approx(-(vae.decode(z).log_prob(x) - D * math.log(K)).sum().item())
+
+
+def test_draw_serves_a_network_without_any_program() -> None:
+    """ReinMax of a draw by its formula, and straight-through's; the stand-in is the draw itself."""
+    theta = torch.randn(5, K).requires_grad_()
+    g = torch.randn(5, K)
+
+    def jacobian(p: Tensor) -> Tensor:
+        return torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
+
+    def pulled(elbo: PathwiseELBO) -> tuple[Tensor, Tensor]:
+        code, stand_in = elbo.draw(theta.log_softmax(-1))
+        assert (stand_in == code).all()
+        assert (code.sum(-1) == 1).all()
+        return code, torch.autograd.grad((g * stand_in).sum(), theta)[0]
+
+    pi = theta.detach().softmax(-1)
+    code, gradient = pulled(ReinMaxELBO(temperature=1.0))
+    expected = 2 * jacobian((pi + code) / 2) - jacobian(pi) / 2
+    torch.testing.assert_close(gradient, (expected @ g.unsqueeze(-1)).squeeze(-1), **EXACT)
+    _, gradient = pulled(StraightThroughELBO())
+    torch.testing.assert_close(gradient, (jacobian(pi) @ g.unsqueeze(-1)).squeeze(-1), **EXACT)
+    code = torch.eye(K)[torch.randint(K, (5,))]
+    assert (StraightThroughELBO().draw(theta.log_softmax(-1), code)[0] == code).all()

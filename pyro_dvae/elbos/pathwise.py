@@ -61,6 +61,27 @@ class PathwiseELBO(DiscreteELBO):
         """What the programs go on with, (*plates, D, K)."""
         return code
 
+    def draw(self, theta: Tensor, code: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """A draw D, and its stand-in: `value`, whose gradient in theta is `pull`'s.
+
+        Any network may sample one of K branches by it; no program is needed.
+
+        Args:
+            theta: (..., K) normalised logits.
+            code: (..., K) D, one-hot; None to draw it.
+
+        Returns:
+            D and the stand-in, (..., K) both.
+        """
+        logits = theta.detach()
+        if code is None:
+            perturbed = logits - log_exponentials(logits)
+            code = one_hot(perturbed.argmax(-1), logits.shape[-1], dtype=logits.dtype)
+        else:
+            perturbed = conditional_gumbels(logits, code, 1)[0]
+        value = self.value(code, perturbed)
+        return code, _Relaxed.apply(theta, value, self.pull, logits, code, perturbed)
+
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch), the objective itself: its gradient goes through the draws."""
         return self.objective(terms)
@@ -280,15 +301,10 @@ class _Draw(_GoOn):
                 f"Expected one-hot codes at site '{msg['name']}', for indices have no gradient; "
                 "got a Categorical. Use OneHotCategorical, or an unbiased estimator (RlooELBO)."
             )
-        logits = theta.detach()
-        if msg["value"] is None:
-            perturbed = logits - log_exponentials(logits)
-            code = one_hot(perturbed.argmax(-1), logits.shape[-1], dtype=logits.dtype)
-        else:  # a draw fixed inside
-            code = msg["value"].to(logits).expand(fn.shape()).reshape(logits.shape)
-            perturbed = conditional_gumbels(logits, code, 1)[0]
-        value = self.elbo.value(code, perturbed)
-        relaxed = _Relaxed.apply(theta, value, self.elbo.pull, logits, code, perturbed)
+        code = None
+        if msg["value"] is not None:  # a draw fixed inside
+            code = msg["value"].to(theta).expand(fn.shape()).reshape(theta.shape)
+        code, relaxed = self.elbo.draw(theta, code)
         msg["value"] = code.reshape(fn.shape())
         msg["infer"] = {
             **(msg["infer"] or {}),
