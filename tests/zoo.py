@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyro
 import pyro.distributions as dist
@@ -13,15 +13,35 @@ from pyro.nn import PyroModule, pyro_method
 from torch import Tensor, nn
 
 from pyro_dvae import (
+    AutoregressiveGuide,
+    AutoregressivePrior,
     Bernoulli,
+    Beta,
+    BoltzmannPrior,
+    Categorical,
+    ConditionalPrior,
+    ContinuousBernoulli,
+    ConvDecoder,
+    ConvEncoder,
     DisarmELBO,
     DiscreteVAE,
     EnumeratedELBO,
     GappedStraightThroughELBO,
     GumbelSoftmaxELBO,
+    HierarchicalPrior,
+    Laplace,
+    LearnedPrior,
     LocalExpectationELBO,
+    LogisticMixture,
+    MeanFieldGuide,
+    Mixed,
+    MixturePrior,
     MLPDecoder,
     MLPEncoder,
+    Multinomial,
+    NegativeBinomial,
+    Normal,
+    Poisson,
     RaoGumbelELBO,
     ReinforceELBO,
     ReinMaxELBO,
@@ -30,6 +50,7 @@ from pyro_dvae import (
     RlooELBO,
     StraightThroughELBO,
     UniformPrior,
+    VampPrior,
     VimcoELBO,
 )
 
@@ -50,6 +71,51 @@ def tiny_data(num_data: int = 1, event: tuple[int, ...] = (P,)) -> Tensor:
     return torch.bernoulli(torch.full((num_data, *event), 0.5))
 
 
+class LikelihoodRow(NamedTuple):
+    """How to build a likelihood for data of a shape, and to make up N such data."""
+
+    build: Callable[[tuple[int, ...]], Any]
+    data: Callable[[tuple[int, ...]], Tensor]
+
+
+def _binary(shape: tuple[int, ...]) -> Tensor:
+    return torch.bernoulli(torch.full(shape, 0.5))
+
+
+def _levels(levels: int) -> Callable[[tuple[int, ...]], Tensor]:
+    return lambda shape: torch.randint(levels, shape).to(torch.get_default_dtype())
+
+
+def _real(shape: tuple[int, ...]) -> Tensor:
+    return 3 + 2 * torch.randn(shape)
+
+
+def _mixed(shape: tuple[int, ...]) -> Tensor:
+    rows = shape[:-1]
+    columns = [_binary((*rows, 1)), _levels(3)((*rows, 1)), _real((*rows, 2))]
+    return torch.cat(columns, -1)
+
+
+# Name -> (event shape -> likelihood, shape of data (N, *event) -> data); mixed takes rows of 4.
+LIKELIHOODS: dict[str, LikelihoodRow] = {
+    "bernoulli": LikelihoodRow(lambda event: Bernoulli(), _binary),
+    "continuous-bernoulli": LikelihoodRow(lambda event: ContinuousBernoulli(), torch.rand),
+    "categorical": LikelihoodRow(lambda event: Categorical(5), _levels(5)),
+    "logistic-mixture": LikelihoodRow(lambda event: LogisticMixture(5, 2), _levels(5)),
+    "normal": LikelihoodRow(Normal, _real),
+    "normal, fixed scale": LikelihoodRow(lambda event: Normal(event, 0.3), _real),
+    "laplace": LikelihoodRow(Laplace, _real),
+    "laplace, fixed scale": LikelihoodRow(lambda event: Laplace(event, 0.3), _real),
+    "beta": LikelihoodRow(lambda event: Beta(), lambda shape: 0.05 + 0.9 * torch.rand(shape)),
+    "poisson": LikelihoodRow(lambda event: Poisson(), _levels(6)),
+    "negative-binomial": LikelihoodRow(lambda event: NegativeBinomial(), _levels(6)),
+    "multinomial": LikelihoodRow(lambda event: Multinomial(), _levels(4)),
+    "mixed": LikelihoodRow(
+        lambda event: Mixed([(Bernoulli(), 1), (Categorical(3), 1), (Normal((2,)), 2)]), _mixed
+    ),
+}
+
+
 def _warm(elbo: ReinforceELBO) -> ReinforceELBO:
     elbo.mean, elbo.weight = torch.tensor(-0.4), torch.tensor(0.2)
     return elbo
@@ -57,6 +123,54 @@ def _warm(elbo: ReinforceELBO) -> ReinforceELBO:
 
 def _trace(**options: Any) -> ELBO:
     return Trace_ELBO(vectorize_particles=True, max_plate_nesting=1, **options)
+
+
+def _drawn(module: Any) -> Any:
+    """Weights at random, of a module that begins with zeros."""
+    for weight in module.parameters():
+        nn.init.normal_(weight)
+    return module
+
+
+# Every prior of the library, tiny; two labels, data of shape (P,).
+PRIORS: dict[str, Callable[[], Any]] = {
+    "uniform": lambda: UniformPrior(D, K),
+    "learned": lambda: _drawn(LearnedPrior(D, K)),
+    "autoregressive": lambda: _drawn(AutoregressivePrior(D, K, 5)),
+    "mixture": lambda: MixturePrior(D, K, 3),
+    "vamp": lambda: VampPrior(3, (P,)),
+    "hierarchical": lambda: HierarchicalPrior(D, K, (2, 2), hidden=(5,)),
+    "conditional": lambda: _drawn(ConditionalPrior(D, K, 2, 5)),
+    "boltzmann": lambda: _drawn(BoltzmannPrior(D, K)),
+    "rbm": lambda: _drawn(BoltzmannPrior(D, K, "bipartite")),
+}
+
+# Every guide of the library -> C, what the encoder says of a datum for each latent.
+GUIDES: dict[str, tuple[Callable[[], Any], int]] = {
+    "mean-field": (MeanFieldGuide, K),
+    "autoregressive": (lambda: _drawn(AutoregressiveGuide(D, K, 5)), K + 5),
+}
+
+
+def make_vae(
+    prior: str = "uniform", likelihood: str = "bernoulli", guide: str = "mean-field"
+) -> Any:
+    """The tiny model of three parts."""
+    family, num_outputs = GUIDES[guide]
+    params = LIKELIHOODS[likelihood].build((P,))
+    return DiscreteVAE(
+        MLPEncoder((P,), D, num_outputs, hidden=(5,)),
+        MLPDecoder((P,), D, K, (5,), params.num_params),
+        PRIORS[prior](),
+        params,
+        family(),
+    )
+
+
+def make_batch(vae: Any, likelihood: str = "bernoulli", num_data: int = 3) -> tuple[Tensor, ...]:
+    """Data of the model, with labels if it takes them."""
+    x = LIKELIHOODS[likelihood].data((num_data, P))
+    return (x, torch.arange(num_data) % 2) if vae.takes_labels else (x,)
 
 
 # Name -> (factory, particles); max_plate_nesting is given since fixed draws defy the trial run.
@@ -224,4 +338,22 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], int]] = {
     "inverse hierarchy": (InverseHierarchy, 1),
     "plated latents": (PlatedLatents, 2),
     "index-valued": (IndexValued, 1),
+}
+
+
+# Name -> (encoder of (event, D, C), decoder of (event, D, K, parameters an element)); a grid has
+# as many latents as `grid_size` says.
+NETWORKS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "mlp": (
+        lambda event, *code: MLPEncoder(event, *code, hidden=(5,)),
+        lambda event, d, k, params=1: MLPDecoder(event, d, k, (5,), params),
+    ),
+    "conv": (
+        lambda event, *code: ConvEncoder(event, *code, width=3),
+        lambda event, d, k, params=1: ConvDecoder(event, d, k, 3, params),
+    ),
+    "conv-grid": (
+        lambda event, *code: ConvEncoder(event, *code, width=3, grid=True),
+        lambda event, d, k, params=1: ConvDecoder(event, d, k, 3, params, grid=True),
+    ),
 }
