@@ -70,7 +70,7 @@ def main() -> None:
     scores = evaluate(vae, part.x)
     print(f"test ELBO {scores.elbo:.2f}, log p(x) {scores.log_marginal:.2f} nats per row")
 
-    codes = vae.encode(part.x).argmax(-1)  # (N, D)
+    codes = vae.mode(part.x).argmax(-1)  # (N, D)
     kinds = codes.unique(dim=0)
     with torch.no_grad():
         yes = vae.decode(one_hot(kinds, config.num_categories)).mean.numpy()  # (codes, questions)

@@ -182,6 +182,7 @@ def test_from_scratch_needs_neither_pyro_nor_the_library() -> None:
         "tutorial_recipe --estimator trace",
         "swap_prior",
         "swap_likelihood",
+        "own_network",
     ],
 )
 def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
@@ -190,6 +191,38 @@ def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
     assert len(elbos) >= 2
     assert all(map(math.isfinite, elbos))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "logistic-mixture"])
+def test_rgb_images_are_painted_learnt_and_drawn(likelihood: str, tmp_path: Path) -> None:
+    options = ["--likelihood", likelihood, "--num-data", "20", "--epochs", "1"]
+    out = run("rgb_images", *options, "--network", "conv:2", cwd=tmp_path)
+    elbos = [float(number) for number in re.findall(r"ELBO +(\S+)", out)]
+    assert len(elbos) == 2
+    assert all(map(math.isfinite, elbos))
+    assert (tmp_path / "rgb_images.png").stat().st_size > 10_000
+    digits = torch.zeros(3, 28, 28)
+    digits[:, 10, 10] = 255
+    painted = load("rgb_images").paint(digits)
+    assert painted.shape == (3, 3, 33, 45)
+    assert [len(image.flatten(1).unique(dim=1).mT) for image in painted] == [2, 2, 2]
+
+
+def test_text_counts_prints_perplexity_and_topics(tmp_path: Path) -> None:
+    out = run("text_counts", "--epochs=1", "--num-documents=150", "--vocabulary=60", cwd=tmp_path)
+    assert len(re.findall(r"test ELBO +-\d+\.\d\d", out)) == 3
+    perplexity = re.search(r"perplexity (\d+) a word", out)
+    assert perplexity is not None
+    assert 1 < int(perplexity[1]) < 90  # of 60 words, before much was learnt
+    assert len(re.findall(r"z\d=\d \( *\d+%\): \w+", out)) == 24
+
+
+def test_conditional_digits_draws_a_row_a_class(tmp_path: Path) -> None:
+    out = run("conditional_digits", "--num-data=200", cwd=tmp_path)
+    elbos = re.search(r"test ELBO (\S+), a bound on log p\(x\|y\) (\S+)", out)
+    assert elbos is not None
+    assert float(elbos[1]) <= float(elbos[2]) + 1e-3
+    assert (tmp_path / "conditional_digits.png").stat().st_size > 10_000
 
 
 def test_your_own_program_trains_by_every_loss(tmp_path: Path) -> None:
@@ -230,47 +263,35 @@ def test_grey_targets_are_scored_by_their_cross_entropy(tmp_path: Path) -> None:
     torch.testing.assert_close(likelihood(logits, 1).log_prob(x), expected)
 
 
-def test_learned_prior_learns() -> None:
-    prior = load("swap_prior").LearnedPrior(D, K)
+def test_a_prior_of_your_own_learns() -> None:
+    prior = load("swap_prior").SharedPrior(D, K)
     vae = DiscreteVAE(MLPEncoder(EVENT, D, K), MLPDecoder(EVENT, D, K), prior, Bernoulli())
     x, _ = data_and_codes()
     list(fit(vae, RlooELBO(), x, epochs=1))
     assert (prior.logits != 0).all()
 
 
-class TestContinuousBernoulli:
-    likelihood = load("swap_likelihood").ContinuousBernoulli()
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_density_gradient_and_mean_near_one_half(self, dtype: torch.dtype) -> None:
-        """Against C(g) = l / tanh(l / 2), l = logit(g), in float64."""
-        logits = torch.linspace(-1, 1, 2000, dtype=torch.float64).requires_grad_()  # no zero
-        log_c = (logits / (logits / 2).tanh()).log()
-        exact = 0.3 * logits - nn.functional.softplus(logits) + log_c
-        (exact_gradient,) = torch.autograd.grad(exact.sum(), logits)
-
-        ours = logits.detach().to(dtype).requires_grad_()
-        p = self.likelihood(ours, 0)
-        log_prob = p.log_prob(torch.full_like(ours, 0.3))
-        (gradient,) = torch.autograd.grad(log_prob.sum(), ours)
-        for value, expected in (
-            (log_prob, exact),
-            (gradient, exact_gradient),
-            (p.mean, 0.3 - exact_gradient),
-        ):
-            torch.testing.assert_close(value.double(), expected, atol=1e-5, rtol=0)
-
-    def test_finite_at_extreme_logits(self) -> None:
-        logits = torch.tensor([-1e4, -20.0, 0.0, 20.0, 1e4], dtype=torch.float32)
-        for value in (0.0, 0.5, 1.0):
-            ours = logits.clone().requires_grad_()
-            log_prob = self.likelihood(ours, 0).log_prob(torch.full_like(logits, value))
-            log_prob.sum().backward()
-            assert log_prob.isfinite().all()
-            assert ours.grad is not None
-            assert ours.grad.isfinite().all()
-
-    def test_refuses_values_outside_the_unit_interval(self) -> None:
-        self.likelihood.check(torch.tensor([0.0, 0.5, 1.0]))
-        with pytest.raises(ValueError, match=r"got 0 to 255\. Do divide by 255"):
-            self.likelihood.check(torch.tensor([0.0, 255.0]))
+def test_best_factorised_q_is_the_best_of_a_grid(tmp_path: Path) -> None:
+    example = load("inference_gap")
+    table = 3 * torch.randn(4, 2, 2)
+    reached = torch.stack(
+        [
+            example.best_factorised(table, [start.expand(4, 2), other.expand(4, 2)], 200)
+            for start in torch.eye(2)
+            for other in torch.eye(2)
+        ]
+    ).amax(0)
+    one, two = torch.meshgrid(torch.linspace(0, 1, 201), torch.linspace(0, 1, 201), indexing="ij")
+    q = [torch.stack([part, 1 - part], -1) for part in (one, two)]  # (201, 201, 2)
+    joint = q[0].unsqueeze(-1) * q[1].unsqueeze(-2)
+    elbo = (joint * table[:, None, None] - torch.special.xlogy(joint, joint)).sum((-1, -2))
+    grid = elbo.flatten(1).amax(1)
+    assert (reached >= grid - 1e-9).all()
+    assert (reached <= table.flatten(1).logsumexp(1)).all()
+    options = ("--latents", "2", "--num-data", "200", "--num-test", "50")
+    out = run("inference_gap", *options, cwd=tmp_path)
+    for line in out.splitlines():
+        gap, family, encoder = map(float, re.findall(r"(?:gap|family|encoder) (-?[\d.]+)", line))
+        assert gap == pytest.approx(family + encoder, abs=0.011)
+        assert family >= 0
+    assert len(out.splitlines()) == 2

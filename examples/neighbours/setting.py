@@ -1,0 +1,154 @@
+"""What all neighbours share: data, budget, the second stage for discrete codes, and the table.
+
+Every model has the tutorial's layer sizes (784-512-256 to the code, and back), and the same epochs
+of Adam at one learning rate over the same images, binarised anew at every visit. None has annealing
+or averaged weights. All are scored on one fixed draw of the test images.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pyro_dvae import BinaryImages, DiscreteVAE, evaluate, load_images
+
+EVENT = (28, 28)
+BATCH_SIZE = 100
+LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data and budget."""
+
+    train: BinaryImages
+    test: Tensor
+    """(N, 28, 28) zeros and ones."""
+    epochs: int
+    num_samples: int
+    """k of the importance-weighted bound."""
+    seed: int
+
+    @property
+    def steps(self) -> int:
+        """Of the training."""
+        return self.epochs * math.ceil(len(self.train) / BATCH_SIZE)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Means over the test images, in nats per image; None is what the model does not have."""
+
+    name: str
+    code: str
+    bce: float
+    """E_q[-log p(x|z)], at the model's own code."""
+    bits: float
+    """What naming the code costs: KL(q(z|x) || p(z)) / log 2; for a sparse code see its file."""
+    elbo: float | None = None
+    bound: float | None = None
+    """E[log 1/k sum_i p(x, z_i) / q(z_i|x)], a lower bound on log p(x) (Burda et al. 2016)."""
+    log_marginal: float | None = None
+    """Exact log p(x)."""
+    elbo_error: float = 0.0
+    """Standard error over the draws of z, 0 where the figure is a sum over codes."""
+    bound_error: float = 0.0
+
+
+def arguments(doc: str | None) -> argparse.ArgumentParser:
+    """The options of every neighbour."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--num-data", type=int, default=1000, help="training images to use")
+    parser.add_argument("--num-test", type=int, default=200, help="test images to use")
+    parser.add_argument("--num-samples", type=int, default=100, help="k of the bound")
+    parser.add_argument("--data", default="mnist-sample")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def load(args: argparse.Namespace) -> Setting:
+    """Data and budget of the options."""
+    images = load_images(args.data, args.data_dir)
+    train = BinaryImages(images.train[: args.num_data])
+    test = BinaryImages(images.test).fixed(seed=0)[: args.num_test]
+    return Setting(train, test, args.epochs, args.num_samples, args.seed)
+
+
+def train(weights: Iterable[nn.Parameter], loss: Callable[..., Tensor], setting: Setting) -> None:
+    """Descend the loss, (B, 28, 28) -> nats per image, by Adam."""
+    generator = torch.Generator().manual_seed(setting.seed)
+    optimizer = torch.optim.Adam(weights, LEARNING_RATE)
+    for _ in range(setting.epochs):
+        order = torch.randperm(len(setting.train), generator=generator)
+        for index in order.split(BATCH_SIZE):
+            optimizer.zero_grad()
+            loss(setting.train.batch(index, generator)).backward()
+            optimizer.step()
+
+
+def train_prior(vae: DiscreteVAE, setting: Setting) -> None:
+    """Second stage: ascend E log p(z), z ~ q(z|x), in the prior alone, for as many epochs again."""
+
+    def loss(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            z = vae.posterior(x).sample()
+        return -vae.prior_codes().log_prob(z).mean()
+
+    train(vae.prior.parameters(), loss, setting)
+
+
+def score_discrete(name: str, vae: DiscreteVAE, setting: Setting) -> Scores:
+    """The library's own figures of a model with one-hot codes."""
+    e = evaluate(vae, setting.test, importance_samples=setting.num_samples, seed=setting.seed)
+    num_latents, num_categories = vae.prior_codes().event_shape
+    return Scores(
+        name,
+        f"{num_latents} of {num_categories} categories",
+        bce=-e.log_likelihood,
+        bits=e.kl / math.log(2),
+        elbo=e.elbo,
+        bound=e.importance_bound,
+        log_marginal=e.log_marginal,
+        elbo_error=e.standard_errors.get("elbo", 0.0),
+        bound_error=e.standard_errors["importance_bound"],
+    )
+
+
+def table(scores: Iterable[Scores], setting: Setting) -> str:
+    """One row a model, and what the columns are."""
+    k = setting.num_samples
+    lines = [
+        f"| model | code | E_q[-log p(x|z)] | bits of code | ELBO | bound({k}) | log p(x) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for s in scores:
+        figures = (
+            f"{s.bce:.2f}",
+            f"{s.bits:.1f}",
+            _figure(s.elbo, s.elbo_error),
+            _figure(s.bound, s.bound_error),
+            _figure(s.log_marginal, 0.0),
+        )
+        lines.append(f"| {s.name} | {s.code} | {' | '.join(figures)} |")
+    return "\n".join(
+        [
+            *lines,
+            f"Nats per image, means over {len(setting.test)} test images; +- is the standard error "
+            "over the draws of z;",
+            f"bound({k}) is a lower bound on log p(x), which is exact where it is a sum over codes;"
+            " a dash: no such number.",
+        ]
+    )
+
+
+def _figure(value: float | None, error: float) -> str:
+    if value is None:
+        return "-"
+    exact = error < 1e-9  # a mean of equal draws has no error but rounding
+    return f"{value:.2f}" if exact else f"{value:.2f} +- {error:.2f}"
