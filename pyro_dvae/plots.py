@@ -75,7 +75,8 @@ def image_grid(images: Tensor, num_columns: int, title: str, rows: Sequence[str]
     """
     num_rows = -(-len(images) // num_columns)
     blank = images.new_ones(num_rows * num_columns - len(images), *images.shape[1:])
-    figure = _figure(0.55 * num_columns, 0.55 * num_rows + 0.4)
+    tall = images.shape[-2] / images.shape[-1]
+    figure = _figure(0.55 * num_columns, 0.55 * num_rows * tall + 0.4)
     grid = torch.cat([images, blank]).unflatten(0, (num_rows, num_columns))
     _show_grid(figure.subplots(), grid, rows or [""] * num_rows)
     figure.suptitle(title, fontsize=9)

@@ -338,7 +338,7 @@ def test_no_output_is_replaced_and_nothing_computed(
             (f"nowhere/{name}", "folder to write into; got nowhere"),
             ("out.txt", "Change its suffix"),
             ("out", "Change its suffix"),
-            ("", "Change its suffix"),
+            ("", "Add a file name"),
         ):
             status, out, err = pdvae(command, run_folder, *options, output)
             assert (status, out, err.count("\n")) == (2, "", 1)
@@ -425,7 +425,7 @@ BAD = [
     (["decode", "nowhere", "good.csv", "-o", "out.npz"], "config.json; got nowhere"),
     (["decode", "RUN", "good.csv", "good.csv", "-o", "out.npz"], "got 3 names"),
     (["decode", "RUN", "good.csv", "--key", "a", "-o", "out.npz"], "no key for the CSV"),
-    (["decode", "RUN", "good.csv", "-o", "."], "Change its suffix"),
+    (["decode", "RUN", "good.csv", "-o", "."], "Add a file name"),
     (["score", "nowhere"], "config.json; got nowhere"),
     (["score", "RUN", "--bound", "best"], "--bound"),
     (["score", "RUN", "--iw-samples", "1"], "--iw-samples"),

@@ -99,7 +99,7 @@ def test_own_networks_are_built_by_the_config(
     before = torch.get_rng_state()
     vae = build_vae(config, event)
     assert type(vae.encoder).__name__ == "Encoder"
-    assert vae.encode(torch.rand(4, *event)).shape == (4, D, 7)
+    assert vae.encode(torch.rand(4, *event)).shape == (4, D, K + 7)
     assert vae.decode(torch.zeros(6, 1, D, K)).batch_shape == (6, 1)
     torch.set_rng_state(before)
     again = build_vae(config, event)  # the trial, with its Dropout, drew nothing
