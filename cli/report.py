@@ -88,7 +88,9 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
             known.append((label, value, error, f"= {formula}"))
     print(_indented(aligned(known, "<><<")))
     if scores.standard_errors:
-        print(f"  (±: one standard error, over the draws of z for these {datum}s)")
+        log_z = config.prior.partition(":")[0] in ("boltzmann", "rbm")
+        also = ", and of the estimate of log Z where it is not summed" if log_z else ""
+        print(f"  (±: one standard error, over the draws of z for these {datum}s{also})")
     print(f"\n{_indented(_latents(scores))}")
     print(
         f"  {scores.active_latents} of {len(scores.information_per_latent)} latents active "

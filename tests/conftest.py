@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pyro
 import pytest
 import torch
+
+# The suite runs in two processes; threads that spin would slow both, and what they start.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 

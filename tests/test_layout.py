@@ -31,7 +31,7 @@ LEAVES = {
     "_version",
 }
 MAY_IMPORT: dict[str, set[str]] = {
-    **{leaf: set() for leaf in LEAVES},
+    **{leaf: set() for leaf in sorted(LEAVES)},
     "networks": {"checks"},
     "priors.annealing": {"codes"},
     "priors.boltzmann": {
