@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -73,3 +74,43 @@ def test_grey_values_are_refused_in_one_line(value: float) -> None:
 def test_wrong_event_shape() -> None:
     with pytest.raises(ValueError, match=r"event shape \(2, 2\); got \(3, 4\)"):
         Bernoulli()(torch.zeros(3, 2, 2), 2).log_prob(torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_written_out_gradients_are_those_of_cross_entropy(dtype: torch.dtype) -> None:
+    """For logits of every size, data shared by particles, and second derivatives."""
+    size = torch.logspace(-4, 2.5, 25, dtype=dtype)
+    logits = torch.stack([torch.cat([-size, size])] * 3).unsqueeze(1).requires_grad_()  # (S, 1, P)
+    x = (torch.arange(50) % 2).to(dtype).unsqueeze(0).requires_grad_()
+    slow = -torch.nn.functional.binary_cross_entropy_with_logits(
+        logits, x.expand_as(logits), reduction="none"
+    ).sum(-1)
+    fast = Bernoulli().log_prob(logits, x)
+    torch.testing.assert_close(fast, slow)
+    weight = torch.arange(1.0, 4.0, dtype=dtype).unsqueeze(-1)
+    results = []
+    for value in (fast, slow):
+        first = torch.autograd.grad((weight * value).sum(), (logits, x), create_graph=True)
+        (second,) = torch.autograd.grad(first[0].square().sum(), logits)
+        results.append([*first, second])
+    torch.testing.assert_close(*results)
+
+
+def test_small_log_probabilities_keep_their_digits() -> None:
+    logits = torch.tensor([[20.0], [12.0], [-9.0]], dtype=torch.float32)
+    x = torch.tensor([[1.0], [1.0], [0.0]], dtype=torch.float32)
+    exact = -torch.log1p(torch.exp(-logits.double().abs())).squeeze(-1)
+    torch.testing.assert_close(Bernoulli().log_prob(logits, x).double(), exact, rtol=1e-6, atol=0.0)
+
+
+def test_torchs_function_transforms_pass_through() -> None:
+    x, logits = torch.bernoulli(torch.full((5, 4), 0.5)), torch.randn(5, 4)
+
+    def score(row: torch.Tensor, datum: torch.Tensor) -> torch.Tensor:
+        return Bernoulli()(row, 1).log_prob(datum)
+
+    with pyro.validation_enabled(False):
+        slopes = torch.func.vmap(torch.func.grad(score))(logits, x)
+        torch.testing.assert_close(slopes, x - logits.sigmoid())
+        scores = torch.func.vmap(score, in_dims=(0, None))(logits, x[0])
+    torch.testing.assert_close(scores, Bernoulli()(logits, 1).log_prob(x[0]))

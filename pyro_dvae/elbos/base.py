@@ -12,6 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, latent_kl_divergence
+from pyro_dvae.elbos.direct import Run, owner, remember, run
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
 
 
@@ -35,7 +36,7 @@ class Terms(NamedTuple):
     scale: float
     """Of the whole loss: N/B of subsampling plates."""
     pair: Pair
-    """The traces, and `pair.at` to run the programs at other codes."""
+    """The traces, and `pair.at` to run the programs at other codes; absent without `uses_pair`."""
 
 
 class DiscreteELBO(ELBO, nn.Module):
@@ -69,6 +70,8 @@ class DiscreteELBO(ELBO, nn.Module):
     is_unbiased: ClassVar[bool]
     value_is_bound: bool = True
     """Whether `differentiable_loss` is minus a bound at honest draws, as `loss` always is."""
+    uses_pair: bool = True
+    """Whether the surrogate looks at `Terms.pair`; else a `DiscreteVAE` need not be traced."""
 
     def __init__(
         self,
@@ -130,6 +133,32 @@ class DiscreteELBO(ELBO, nn.Module):
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         """Run guide and model once, at the guide's draws."""
+        vae = owner(model, guide)
+        if vae is not None and self.analytic_kl and not self.uses_pair:
+            drawn = run(vae, self.num_particles, args, kwargs)
+            if drawn is not None:
+                return self._gather(drawn)
+        terms = self._traced_terms(model, guide, args, kwargs)
+        if vae is not None and self.analytic_kl:
+            remember(vae, terms.pair, self.closed_form_sites(terms.pair))
+        return terms
+
+    def _gather(self, run: Run) -> Terms:
+        chosen = run.code.argmax(-1, keepdim=True)
+        log_guide = run.q_logits.gather(-1, chosen).sum((-2, -1))
+        kl_latent = latent_kl_divergence(run.q_logits, run.p_logits)
+        penalty = self._penalty(kl_latent)
+        return Terms(
+            run.log_likelihood,
+            kl_latent.sum(-1),
+            penalty,
+            log_guide,
+            run.log_likelihood,
+            1.0,
+            cast(Pair, None),
+        )
+
+    def _traced_terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         if self.num_particles > 1 and self._nesting == math.inf:
             self._nesting = trial_run(model, guide, args, kwargs).plates.nesting
         model, guide = (
@@ -139,7 +168,7 @@ class DiscreteELBO(ELBO, nn.Module):
         return self.split(Pair(model, self.wrap(guide), args, kwargs, nesting))
 
     def _get_trace(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Any:
-        pair = self.terms(model, guide, args, kwargs).pair
+        pair = self._traced_terms(model, guide, args, kwargs).pair
         return pair.model_trace, pair.guide_trace
 
     def wrap(self, guide: Program) -> Program:
@@ -166,7 +195,7 @@ class DiscreteELBO(ELBO, nn.Module):
                 q, p = pair.codes[name].logits, pair.codes[name].view(pair.model_sites[name]["fn"])
                 kl_latent = latent_kl_divergence(q, p) * (site["scale"] / plates.scale)
                 kl_site = kl_latent.sum(-1)
-                penalty_site = self.beta * (kl_latent * self._counted(kl_latent)).sum(-1)
+                penalty_site = self._penalty(kl_latent)
             else:
                 if self.free_bits:
                     raise ValueError(
@@ -189,11 +218,11 @@ class DiscreteELBO(ELBO, nn.Module):
             pair,
         )
 
-    def _counted(self, kl_latent: Tensor) -> Tensor | float:
-        if not self.free_bits:
-            return 1.0
-        mean = kl_latent.detach().flatten(0, -2).mean(0)  # (D,)
-        return (mean > self.free_bits).to(mean.dtype)
+    def _penalty(self, kl_latent: Tensor) -> Tensor:
+        if self.free_bits:
+            mean = kl_latent.detach().flatten(0, -2).mean(0)  # (D,)
+            kl_latent = kl_latent * (mean > self.free_bits).to(mean.dtype)
+        return self.beta * kl_latent.sum(-1)
 
     def closed_form_sites(self, pair: Pair) -> set[str]:
         """The guide's sites whose KL to the model's prior may be taken in closed form.

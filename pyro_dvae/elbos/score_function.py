@@ -63,6 +63,7 @@ class ReinforceELBO(DiscreteELBO):
         if not 0 <= decay < 1:
             raise ValueError(f"Expected a decay in [0, 1); got {decay}. Use 0.99, say.")
         self.baseline = baseline
+        self.uses_pair = isinstance(baseline, nn.Module)
         self.decay = decay
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("weight", torch.zeros(()))
@@ -114,6 +115,7 @@ class RlooELBO(DiscreteELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
+    uses_pair = False
 
     def __init__(self, num_particles: int = 4, **options: Any) -> None:
         if num_particles < 2:

@@ -137,7 +137,10 @@ class FlatDistribution(TorchDistribution):
             self.likelihood.check(value)
         shape = torch.broadcast_shapes(value.shape[:split], self.batch_shape)
         x = value.reshape(*value.shape[:split], self.event_shape.numel()).to(self.params.dtype)
-        return self.likelihood.log_prob(self._flat_params, x).expand(shape)
+        return self._flat_log_prob(x).expand(shape)
+
+    def _flat_log_prob(self, x: Tensor) -> Tensor:
+        return self.likelihood.log_prob(self._flat_params, x)
 
 
 def linear_log_prob(x: Tensor, natural: Tensor, log_normalizer: Tensor) -> Tensor:

@@ -1,0 +1,235 @@
+"""Time of one training step on this machine, beside the same step written otherwise.
+
+The tutorial's networks, code of 4 x 8, batches of 100 binarised anew at each step; data in memory.
+The contenders take turns, an epoch each, so what else the machine does falls on all alike: read
+the ratios, not the times. torch.compile and NumPyro are left out, with a line, where they fail.
+
+Example: OMP_NUM_THREADS=1 python examples/benchmarks/step_time.py --rounds 9 --json step_time.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pyro
+import torch
+from pyro.infer import SVI, Trace_ELBO
+from pyro.optim import Adam  # type: ignore[attr-defined]
+from torch import Tensor
+
+from pyro_dvae import (
+    Bernoulli,
+    BinaryImages,
+    DiscreteVAE,
+    MLPDecoder,
+    MLPEncoder,
+    ReinforceELBO,
+    RlooELBO,
+    Trainer,
+    UniformPrior,
+    load_images,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from_scratch: Any = import_module("from_scratch")
+
+CODE = (4, 8)  # D, K
+BATCH_SIZE = 100
+LEARNING_RATE = 5e-4
+BY_HAND = "by hand"
+OURS = "ours, REINFORCE"
+Epoch = Callable[[], object]
+
+
+def make_vae(images: Tensor, hidden: tuple[int, int]) -> DiscreteVAE:
+    """The tutorial's model."""
+    event = images.shape[1:]
+    return DiscreteVAE(
+        MLPEncoder(event, *CODE, hidden),
+        MLPDecoder(event, *CODE, hidden[::-1]),
+        UniformPrior(*CODE),
+        Bernoulli(),
+    )
+
+
+def ours(images: Tensor, hidden: tuple[int, int], elbo: Any) -> Epoch:
+    """`Trainer`, as the command line uses it."""
+    data = BinaryImages(images)
+    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
+    records = Trainer(make_vae(images, hidden), elbo, data, **options).run(sys.maxsize)
+    return lambda: next(records)
+
+
+def plain_svi(images: Tensor, hidden: tuple[int, int]) -> Epoch:
+    """Pyro alone: `SVI` with `Trace_ELBO` and Pyro's Adam."""
+    vae = make_vae(images, hidden)
+    svi = SVI(vae.model, vae.guide, Adam({"lr": LEARNING_RATE}), Trace_ELBO())
+
+    def epoch() -> None:
+        pyro.clear_param_store()  # of other contenders' weights
+        for index in torch.randperm(len(images)).split(BATCH_SIZE):
+            svi.step(from_scratch.binarize(images[index]).reshape(-1, *images.shape[1:]))
+
+    return epoch
+
+
+def by_hand(
+    images: Tensor,
+    hidden: tuple[int, int],
+    wrap: Callable[[Any], Any] = lambda step: step,
+) -> Epoch:
+    """examples/from_scratch.py, with Adam fused; `wrap` may compile its arithmetic."""
+    sizes = (images[0].numel(), *CODE, hidden)
+    encoder, decoder = from_scratch.make_encoder(*sizes), from_scratch.make_decoder(*sizes)
+    weights = [*encoder.parameters(), *decoder.parameters()]
+    optimizer = torch.optim.Adam(weights, LEARNING_RATE, fused=True)
+    step = wrap(from_scratch.recipe)
+
+    def epoch() -> None:
+        for index in torch.randperm(len(images)).split(BATCH_SIZE):
+            _, loss = step(encoder, decoder, from_scratch.binarize(images[index]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return epoch
+
+
+def numpyro_jitted(images: Tensor, hidden: tuple[int, int]) -> Epoch:
+    """NumPyro: `Trace_ELBO` of the same programs, its step jitted, data and draws on its side."""
+    names = ("jax", "jax.numpy", "numpyro", "numpyro.distributions", "numpyro.infer")
+    jax, jnp, numpyro, dist, infer = [cast(Any, import_module(name)) for name in names]
+    grey = jnp.asarray(images.flatten(1).numpy())
+    pixels, code = grey.shape[1], CODE[0] * CODE[1]
+
+    def mlp(name: str, value: Any, sizes: tuple[int, ...]) -> Any:
+        for layer, (size_in, size_out) in enumerate(pairwise(sizes)):
+            key, bound = jax.random.PRNGKey(layer), size_in**-0.5
+            start = jax.random.uniform(key, (size_in, size_out), minval=-bound, maxval=bound)
+            weight = numpyro.param(f"{name} {layer}", start)
+            value = value @ weight + numpyro.param(f"{name} bias {layer}", jnp.zeros(size_out))
+            value = jax.nn.relu(value) if layer < len(sizes) - 2 else value
+        return value
+
+    def model(x: Any) -> None:
+        with numpyro.plate("data", len(x)):
+            index = numpyro.sample("z", dist.Categorical(logits=jnp.zeros(CODE)).to_event(1))
+            z = jax.nn.one_hot(index, CODE[1]).reshape(len(x), code)
+            logits = mlp("decoder", z, (code, *hidden[::-1], pixels))
+            numpyro.sample("x", dist.Bernoulli(logits=logits).to_event(1), obs=x)
+
+    def guide(x: Any) -> None:
+        logits = mlp("encoder", x, (pixels, *hidden, code)).reshape(-1, *CODE)
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("z", dist.Categorical(logits=logits).to_event(1))
+
+    svi = infer.SVI(model, guide, numpyro.optim.Adam(LEARNING_RATE), infer.Trace_ELBO())
+
+    def take_step(state: Any, key: Any, index: Any) -> Any:
+        x = jax.random.bernoulli(key, grey[index] / 255).astype(jnp.float32)
+        return svi.update(state, x)[0]
+
+    step = jax.jit(take_step)
+    state = svi.init(jax.random.PRNGKey(0), jnp.zeros((BATCH_SIZE, pixels)))
+
+    def epoch() -> None:
+        nonlocal state
+        for number, index in enumerate(torch.randperm(len(grey)).split(BATCH_SIZE)):
+            state = step(state, jax.random.PRNGKey(number), index.numpy())
+        jax.block_until_ready(state)
+
+    return epoch
+
+
+def contenders(images: Tensor, hidden: tuple[int, int], compiled: bool) -> dict[str, Epoch]:
+    """Name -> an epoch of it, run once so that whatever it compiles is compiled."""
+    build: dict[str, Callable[[], Epoch]] = {
+        BY_HAND: lambda: by_hand(images, hidden),
+        OURS: lambda: ours(images, hidden, ReinforceELBO(baseline="running_mean")),
+        **{f"ours, RLOO {num}": partial(ours, images, hidden, RlooELBO(num)) for num in (2, 4, 8)},
+        "plain SVI": lambda: plain_svi(images, hidden),
+    }
+    if compiled:
+        build["by hand, compiled"] = lambda: by_hand(images, hidden, torch.compile)
+        build["NumPyro, jitted"] = lambda: numpyro_jitted(images, hidden)
+    ready = {}
+    for name, make in build.items():
+        torch.manual_seed(0)
+        try:
+            ready[name] = make()
+            ready[name]()
+        except Exception as error:
+            if name in (BY_HAND, OURS):
+                raise
+            ready.pop(name, None)
+            print(f"left out: {name} ({type(error).__name__})", file=sys.stderr)
+    return ready
+
+
+def main() -> None:
+    """Print a table: median time of a step, its quartiles, and its ratio to the one by hand."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=30, help="of an epoch, at most 50")
+    parser.add_argument("--hidden", type=int, nargs=2, default=(512, 256))
+    parser.add_argument("--no-compiled", action="store_true", help="without torch.compile, NumPyro")
+    parser.add_argument("--json", type=Path, help="file for the numbers")
+    args = parser.parse_args()
+
+    images = load_images("mnist-sample").train[: args.steps * BATCH_SIZE]
+    steps = len(images) // BATCH_SIZE
+    ready = contenders(images, tuple(args.hidden), not args.no_compiled)
+    times: dict[str, list[float]] = {name: [] for name in ready}
+    for _ in range(args.rounds):
+        for name, epoch in ready.items():
+            start = time.perf_counter()
+            epoch()
+            times[name].append((time.perf_counter() - start) / steps)
+
+    setting = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "pyro": pyro.__version__,
+        "rounds": args.rounds,
+        "steps": steps,
+    }
+    print(", ".join(f"{key} {value}" for key, value in setting.items()))
+    print(f"{'':20} {'ms a step':>9}  {'quartiles':>13}  {'to by hand':>10}  {'to ours':>7}")
+    results = {name: summary(seconds, times) for name, seconds in times.items()}
+    for name, row in results.items():
+        low, high = row["quartiles_ms"]
+        print(
+            f"{name:20} {row['median_ms']:9.2f}  {low:6.2f} {high:6.2f}  "
+            f"{row['to_by_hand']:10.2f}  {row['to_ours']:7.2f}"
+        )
+    if args.json is not None:
+        args.json.write_text(json.dumps({"setting": setting, "results": results}, indent=2) + "\n")
+
+
+def summary(seconds: list[float], times: dict[str, list[float]]) -> dict[str, Any]:
+    """Median and quartiles of times, and the medians over the rounds of their ratios."""
+    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else 3 * seconds
+    ratios = {
+        key: statistics.median(a / b for a, b in zip(seconds, times[name], strict=True))
+        for key, name in (("to_by_hand", BY_HAND), ("to_ours", OURS))
+    }
+    quartiles = [1e3 * low, 1e3 * high]
+    return {"median_ms": 1e3 * statistics.median(seconds), "quartiles_ms": quartiles, **ratios}
+
+
+if __name__ == "__main__":
+    main()
