@@ -39,6 +39,9 @@ class Posterior(Protocol):
     def table(self) -> Tensor:
         """Log q of all codes, (B, K^D), in the order of `enumerate_codes`."""
 
+    def expectation(self, value: Tensor) -> Tensor:
+        """E_q[value], (B,), of a value of all codes, (1 or B, K^D)."""
+
 
 def posterior_of(q: Any, *, tabulate: bool) -> Posterior:
     """The posterior of a guide's distribution, batch (B,), event (D, K).
@@ -99,6 +102,12 @@ class FactorisedPosterior:
         """(B, K^D)."""
         return code_log_probs(self.log_q)
 
+    def expectation(self, value: Tensor) -> Tensor:
+        """(B,), latent by latent from the last on, without q of all codes."""
+        for q in reversed(self.log_q.exp().unbind(1)):  # (B, K)
+            value = _mean(q, value.unflatten(-1, (-1, q.shape[-1])))
+        return value.squeeze(-1)
+
 
 class TabulatedPosterior:
     """Any q(z|x), as the table of all its codes.
@@ -140,6 +149,10 @@ class TabulatedPosterior:
         """(B, K^D)."""
         return self.log_q
 
+    def expectation(self, value: Tensor) -> Tensor:
+        """(B,), a sum."""
+        return _mean(self.log_q.exp(), value.unsqueeze(-2)).squeeze(-1)
+
     def _categories(self, number: Tensor) -> Tensor:
         return torch.stack(torch.unravel_index(number, self.sizes), -1)
 
@@ -180,6 +193,10 @@ class SequentialPosterior:
         """Refused: there are too many codes."""
         raise ValueError("Expected few enough codes for a table; got too many. Use draws.")
 
+    def expectation(self, value: Tensor) -> Tensor:
+        """Refused likewise."""
+        return self.table()
+
     def _ancestral(
         self, q: SequentialCodes, num_samples: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -202,6 +219,16 @@ class SequentialPosterior:
     def _append(self, code: Tensor, index: Tensor) -> Tensor:
         latent = one_hot(index, code.shape[-1], dtype=code.dtype)
         return torch.cat([code, latent.unsqueeze(-2)], -2)
+
+
+def _mean(q: Tensor, value: Tensor) -> Tensor:
+    """sum_k q_k value_k: (B, K) and (1 or B, C, K) to (B, C)."""
+    weight = q.unsqueeze(-1)
+    total = (value @ weight).squeeze(-1)
+    if total.isnan().any():
+        # A category of probability zero contributes nothing, though its value may be -inf.
+        total = (torch.where(q.unsqueeze(-2) > 0, value, 0) @ weight).squeeze(-1)
+    return total
 
 
 def _tabulated(q: Any) -> Tensor:

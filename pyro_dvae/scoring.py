@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, cast
 
-import pyro
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least, one_of
 from pyro_dvae.codes import MAX_CODES, kl_divergence
 from pyro_dvae.importance import draw_in_chunks, importance_bound
-from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, Joint, JointBlock, wide
+from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, Joint, JointBlock, log_sum, unchecked, wide
 from pyro_dvae.posteriors import FactorisedPosterior, Posterior, posterior_of
 
 _MOST_NUMBERS = 2**22
@@ -195,18 +194,12 @@ def datum_terms(
 
 def _summed_terms(block: JointBlock, posterior: Posterior) -> DatumTerms:
     log_prior, log_likelihood = cast(tuple[Tensor, Tensor], block.all_codes)
-    q = posterior.table().exp()  # (B, K^D)
-
-    def expectation(value: Tensor) -> Tensor:
-        # A code of probability zero contributes nothing, though its value may be -inf.
-        return (q * torch.where(q > 0, value, 0)).sum(-1)
-
     prior_term = _prior_term(block.joint, posterior)
     return DatumTerms(
-        expectation(log_likelihood),
-        expectation(log_prior) if prior_term is None else prior_term,
+        posterior.expectation(log_likelihood),
+        posterior.expectation(log_prior) if prior_term is None else prior_term,
         cast(Tensor, posterior.entropy()),
-        (log_likelihood + log_prior).logsumexp(-1),
+        log_sum(log_prior, log_likelihood),
         None,
         {},
     )
@@ -279,12 +272,10 @@ def _tensors(terms: DatumTerms) -> list[Tensor]:
 @contextmanager
 def evaluating(vae: Any) -> Iterator[None]:
     """In eval mode and without gradients; every module's own mode comes back."""
-    # `Joint` has the likelihood check all data; Pyro would again, for every chunk of codes.
-    checked = getattr(vae.likelihood, "check", None) is not None
     modes = [(module, module.training) for module in vae.modules()]
     vae.eval()
     try:
-        with torch.no_grad(), pyro.validation_enabled(False) if checked else nullcontext():
+        with torch.no_grad(), unchecked(vae):
             yield
     finally:
         for module, mode in modes:

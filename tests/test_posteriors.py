@@ -80,6 +80,8 @@ def test_table_entropy_marginals_and_mode_are_sums(both: tuple[Any, Posterior]) 
     torch.testing.assert_close(posterior.entropy(), -(log_q.exp() * log_q).sum(-1))
     torch.testing.assert_close(posterior.marginals().exp(), marginals)
     assert torch.equal(posterior.mode(), mode)
+    value = torch.randn(K**D)
+    torch.testing.assert_close(posterior.expectation(value[None]), log_q.exp() @ value)
 
 
 def test_kinds() -> None:
