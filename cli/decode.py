@@ -59,7 +59,6 @@ def decode(
     with user_errors():
         import torch
 
-        from pyro_dvae.plots import image_grid, save_figure
         from pyro_dvae.streams import RandomStream
         from pyro_dvae.tables import read_codes, write_rows
 
@@ -83,6 +82,8 @@ def decode(
     blocks = _blocks(loaded.vae, codes, config.num_categories, target, means)
     with failed_writes(), stream:
         if is_grid:
+            from pyro_dvae.plots import image_grid, save_figure
+
             columns = max(1, round(len(codes) ** 0.5))
             shaded = shade(config, loaded.data)
             images = torch.cat(list(blocks))

@@ -165,6 +165,15 @@ def fit(
     if log_every < 0:
         fail(f"Expected --log-every of at least 0; got {log_every}. Raise it.")
     options = reading(context.params)
+    named = _named(context)
+    values: dict[str, Any] = {
+        **context.params,
+        "hidden": _hidden(hidden),
+        "patience": patience or None,
+        "range_": number_range(range_),
+        "validation": amount("--val", validation),
+        "test": amount("--test", test),
+    }
     with user_errors():
         from pyro_dvae import Config, build_vae
         from pyro_dvae.checkpoints import create_run, read_config
@@ -188,18 +197,10 @@ def fit(
         from .train import train
 
         target = pick_device(device)
-        named = _named(context)
         if "estimator" in named:
             one_of("estimator", estimator, ESTIMATORS)
-        values: dict[str, Any] = {
-            **context.params,
-            "hidden": _hidden(hidden),
-            "patience": patience or None,
-            "particles": ESTIMATORS[estimator].particles if particles is None else particles,
-            "range_": number_range(range_),
-            "validation": amount("--val", validation),
-            "test": amount("--test", test),
-        }
+        if particles is None:
+            values["particles"] = ESTIMATORS[estimator].particles
         settings = {
             _SETTINGS.get(name, name): value
             for name, value in values.items()

@@ -49,13 +49,14 @@ def reconstruct(
         fail(f"Expected -n from 1 to {_MOST}; got {num}. Change it.")
     file_for(output, (".png",), force)
     with user_errors():
-        from pyro_dvae.plots import reconstruction_figure, save_figure
-
         loaded, target = open_run(run, device)
         only_images(loaded)
         rows = read_rows(loaded, input_file or "test", data_dir, key)
         shown, x = grey(rows, num, loaded.config, loaded.data).to(target), rows.x[:num].to(target)
         shaded = shade(loaded.config, loaded.data)
+
+        from pyro_dvae.plots import reconstruction_figure, save_figure
+
         figure = reconstruction_figure(loaded.vae, shown, x, seed, shaded)
     with failed_writes():
         save_figure(figure, output)

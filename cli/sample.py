@@ -49,9 +49,6 @@ def sample(
     output = Path("grid.png") if output is None else output
     file_for(output, (".png", ".csv"), force)
     with user_errors():
-        from pyro_dvae.plots import save_figure
-        from pyro_dvae.tables import write_csv
-
         loaded, target = open_run(run, device)
         config = loaded.config
         wanted = None if label is None else _class(label, loaded)
@@ -62,9 +59,13 @@ def sample(
     shown = "means of p(x|z)" if means else "draws from p(x|z)"
     with failed_writes():
         if output.suffix.lower() == ".png":
+            from pyro_dvae.plots import save_figure
+
             options: dict[str, Any] = {"means": means, "label": wanted}
             save_figure(sample_grid(vae, config, facts, num, seed, target, **options), output)
         else:
+            from pyro_dvae.tables import write_csv
+
             labels = _labels(config, num, wanted)
             x = _draw(vae, num, means, labels, seed, target).flatten(1).tolist()
             header = names if labels is None else ["label", *names]

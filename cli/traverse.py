@@ -43,13 +43,14 @@ def traverse(
     """
     file_for(output, (".png",), force)
     with user_errors():
-        from pyro_dvae.plots import latents_figure, save_figure
-
         loaded, target = open_run(run, device)
         only_images(loaded)
         rows = read_rows(loaded, input_file or "test", data_dir, key)
         if not 0 <= index < len(rows.x):
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
+
+        from pyro_dvae.plots import latents_figure, save_figure
+
         figure = latents_figure(
             loaded.vae, rows.x[index].to(target), shade(loaded.config, loaded.data)
         )

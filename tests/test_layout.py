@@ -118,7 +118,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "likelihoods.unit": {"likelihoods.base", "likelihoods.numerics"},
     "elbos.plates": set(),
     "elbos.pair": {"codes", "elbos.plates"},
-    "elbos.base": {"codes", "elbos.pair"},
+    "elbos.direct": {"codes", "elbos.pair", "vae"},
+    "elbos.base": {"codes", "elbos.direct", "elbos.pair"},
     "elbos.exact": {"codes", "elbos.base", "elbos.pair"},
     "elbos.score_function": {"elbos.base"},
     "elbos.control_variate": {"codes", "elbos.base", "elbos.pair", "elbos.score_function"},
@@ -200,11 +201,53 @@ def test_public_names_exist_and_are_documented() -> None:
         assert getattr(pyro_dvae, name).__doc__, name
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["fit", "--help"]])
-def test_help_does_not_import_torch(arguments: list[str]) -> None:
+_LIBRARY = ("torch", "pyro")
+_HEAVY = (*_LIBRARY, "torchvision", "matplotlib", "pandas", "pyarrow", "PIL", "rich")
+"""Packages that a command imports where it needs them."""
+_SAMPLE = ["--data=mnist-sample", "--epochs=1", "--batch-size=1000", "--hidden=8", "--latents=2"]
+
+
+def _imported(folder: Path, *commands: list[str], status: int = 0) -> set[str]:
+    """Which of the heavy packages are there after commands, in a process of their own."""
     code = (
         "import sys\nfrom pdvae_cli.main import main\n"
-        f"try: main({arguments})\nexcept SystemExit as e: assert not e.code\n"
-        "assert 'torch' not in sys.modules"
+        f"for arguments in {commands}:\n"
+        "    try: main(arguments)\n"
+        f"    except SystemExit as e: assert (e.code or 0) == {status}, arguments\n"
+        f"print('imported', *sorted(set({_HEAVY}) & sys.modules.keys()))"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return set(out.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["fit", "--help"], 0),
+        (["fit", "--hidden=a,b"], 2),
+        (["fit", "--range=low"], 2),
+        (["fit", "--val=nothere.csv"], 2),
+        (["fit", "--no-such-option"], 2),
+        (["sample", "-n", "0"], 2),
+    ],
+)
+def test_help_and_bad_options_import_nothing_heavy(
+    tmp_path: Path, arguments: list[str], status: int
+) -> None:
+    assert _imported(tmp_path, arguments, status=status) == set()
+
+
+def test_commands_import_nothing_heavy_that_they_do_not_use(tmp_path: Path) -> None:
+    # Matplotlib imports PIL.
+    assert _imported(tmp_path, ["fit", "run", *_SAMPLE]) == {*_LIBRARY, "matplotlib", "PIL", "rich"}
+    no_figure = (
+        ["info", "run"],
+        ["evaluate", "run", "--no-exact", "--iw-samples=0"],
+        ["encode", "run", "-o", "codes.csv"],
+        ["decode", "run", "codes.csv", "-o", "images.npz"],
+        ["sample", "run", "-n", "2", "-o", "rows.csv"],
+    )
+    assert _imported(tmp_path, *no_figure) == set(_LIBRARY)

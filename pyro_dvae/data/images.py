@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from pyro_dvae.data.errors import DataError, reading, shorten
@@ -102,6 +101,8 @@ class ImageRows:
             return torch.stack(list(pool.map(self._decode, files)))
 
     def _decode(self, file: Path) -> Tensor:
+        from PIL import Image
+
         with reading(file, "a whole image", _MEND):
             with Image.open(file) as stored:
                 image = stored if self._channels is None else _converted(stored, self._channels)
@@ -118,6 +119,8 @@ class ImageRows:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Leave out Pillow's warnings of what changes no pixel, such as bad EXIF."""
+    from PIL import Image
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -126,6 +129,8 @@ def _quiet() -> Iterator[None]:
 
 def _groups(files: list[Path], root: Path) -> list[ImageGroup]:
     """Look at the headers."""
+    from PIL import Image
+
     members: dict[tuple[str, int, int], list[Path]] = defaultdict(list)
     for file in files:
         with reading(file, "an image", _MEND), _quiet(), Image.open(file) as image:
@@ -191,6 +196,8 @@ def _check_sizes(groups: list[ImageGroup], root: Path, size: tuple[int, int] | N
 
 def _converted(image: Any, channels: int) -> Any:
     if image.mode in ("LA", "P", "PA", "RGBA") or "transparency" in image.info:
+        from PIL import Image
+
         white = Image.new("RGBA", image.size, "white")
         white.alpha_composite(image.convert("RGBA"))
         image = white
