@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Device, DeviceOption, SeedOption, fail, user_errors
+from .options import (
+    Device,
+    DeviceOption,
+    SeedOption,
+    fail,
+    parts_that_do_not_fit,
+    user_errors,
+)
 from .reading import (
     READING,
     ChannelsOption,
@@ -20,6 +27,10 @@ from .reading import (
     number_range,
     reading,
 )
+
+if TYPE_CHECKING:
+    from pyro_dvae import Config
+    from pyro_dvae.data import Splits
 
 _SETTINGS = {
     "latents": "num_latents",
@@ -175,12 +186,11 @@ def fit(
         "test": amount("--test", test),
     }
     with user_errors():
-        from pyro_dvae import Config, build_vae
+        from pyro_dvae import Config
         from pyro_dvae.checkpoints import create_run, read_config
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import open_source
-        from pyro_dvae.streams import RandomStream
 
         from .devices import pick_device
         from .events import require_tensorboard
@@ -230,8 +240,7 @@ def fit(
             source = run_source(facts)
         splits = run_splits(config, facts, source=source)
         check_values(config, splits)
-        with RandomStream(config.seed):  # before a folder is made, for the networks may not fit
-            build_vae(config, tuple(splits.train.event_shape))
+        _try(config, splits)  # before a folder is made
         facts = data_facts(facts, source, splits, config)
         if tensorboard:
             require_tensorboard()
@@ -248,6 +257,22 @@ def fit(
         log_every=log_every,
         tensorboard=tensorboard,
     )
+
+
+def _try(config: Config, splits: Splits) -> None:
+    """Build the model, whose networks may not fit, and take a loss, which its parts may refuse."""
+    import torch
+
+    from pyro_dvae import build_elbo, build_vae
+    from pyro_dvae.batches import check_data
+    from pyro_dvae.streams import RandomStream
+
+    shape = tuple(splits.train.event_shape)
+    with RandomStream(config.seed):
+        vae, elbo = build_vae(config, shape), build_elbo(config, shape)
+    if config.estimator not in ("exact", "marginal"):  # which refuse nothing, and sum over codes
+        with parts_that_do_not_fit():
+            check_data(vae, elbo, splits.train, None, torch.device("cpu"))
 
 
 def _named(context: typer.Context) -> set[str]:

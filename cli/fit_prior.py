@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import CommandError, Device, DeviceOption, RunSeedOption, user_errors
+from .options import (
+    CommandError,
+    Device,
+    DeviceOption,
+    RunSeedOption,
+    parts_that_do_not_fit,
+    user_errors,
+)
 from .rows import DataDirOption, RunArgument
 
 if TYPE_CHECKING:
@@ -67,15 +74,16 @@ def fit_prior(
         seed = config.seed if seed is None else seed
         with RandomStream(seed):
             fresh = build_prior(config, loaded.event_shape)
-        trainer = PriorTrainer(
-            with_prior(loaded.vae, fresh.to(target)),
-            splits.train.to(target),
-            validation_of(config, splits, target),
-            batch_size=batch_size,
-            learning_rate=lr,
-            averaging=config.averaging,
-            seed=seed,
-        )
+        with parts_that_do_not_fit():
+            trainer = PriorTrainer(
+                with_prior(loaded.vae, fresh.to(target)),
+                splits.train.to(target),
+                validation_of(config, splits, target),
+                batch_size=batch_size,
+                learning_rate=lr,
+                averaging=config.averaging,
+                seed=seed,
+            )
         its_own = loaded.folder if loaded.folder.name else loaded.folder.resolve()
         folder = create_run(run_dir, f"{its_own.name}-{stem(prior)}", its_own.parent)
     stage = {"run": str(loaded.folder.resolve()), "epoch": loaded.epoch, "seed": seed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from pyro_dvae import Config
     from pyro_dvae.diagnostics import GradientStatistics
 
 
@@ -66,7 +68,7 @@ def gradients(
     with user_errors():
         import torch
 
-        from pyro_dvae import Config, build_elbo, build_vae, load_run
+        from pyro_dvae import Config, build_vae, load_run
         from pyro_dvae.checkpoints import newest_run
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
@@ -100,22 +102,6 @@ def gradients(
                 vae = build_vae(config, event_shape)
         else:
             what, config, vae = str(loaded.folder), loaded.config, loaded.vae
-    settings = {
-        name: replace(
-            config,
-            estimator=name,
-            num_particles=ESTIMATORS[name].particles,
-            temperature=None,
-            beta=1.0,  # the gradients of the ELBO, however the run was trained
-            free_bits=0.0,
-            annealing=0,
-        )
-        for name in names
-    }
-    elbos = {name: build_elbo(setting, event_shape) for name, setting in settings.items()}
-    for elbo in elbos.values():
-        if isinstance(elbo, torch.nn.Module):
-            elbo.to(target)
     vae = vae.to(target)
     values = source.train.read(torch.arange(min(batch_size, len(source.train))))
     preparation = Preparation(config.binarize, config.range, config.likelihood)
@@ -125,7 +111,8 @@ def gradients(
         labels = labels_for(config, None if stored is None else stored[: len(x)], "the data")
     batch = x if labels is None else (x, labels.to(target))
     with torch.random.fork_rng():
-        elbos = _possible(vae, batch, elbos, every=estimators == "all")
+        torch.manual_seed(seed)
+        elbos = dict(_possible(names, config, vae, batch, every=estimators == "all"))
         torch.manual_seed(seed)
         reference, method = reference_gradient(vae, batch)
     rows = []
@@ -151,20 +138,30 @@ def gradients(
             fail(str(error), 1)
 
 
-def _possible(vae: Any, batch: Any, elbos: dict[str, Any], *, every: bool) -> dict[str, Any]:
-    """The estimators that this model's parts allow; those named must be among them."""
+def _possible(
+    names: list[str], config: Config, vae: Any, batch: Any, *, every: bool
+) -> Iterator[tuple[str, Any]]:
+    """The estimators that this model's size and parts allow; those named must be among them."""
+    from pyro_dvae import build_elbo
     from pyro_dvae.batches import arguments
+    from pyro_dvae.config import ESTIMATORS
 
-    possible = {}
-    for name, elbo in elbos.items():
+    device = next(vae.parameters()).device
+    # The gradients of the ELBO, however the run was trained.
+    own: dict[str, Any] = {"temperature": None, "beta": 1.0, "free_bits": 0.0, "annealing": 0}
+    for name in names:
         try:
+            particles = ESTIMATORS[name].particles
+            setting = replace(config, estimator=name, num_particles=particles, **own)
+            elbo: Any = build_elbo(setting, arguments(batch)[0].shape[1:])
+            if hasattr(elbo, "to"):
+                elbo.to(device)
             elbo.loss(vae.model, vae.guide, *arguments(batch))
-            possible[name] = elbo
+            yield name, elbo
         except (TypeError, ValueError) as refusal:
             if not every:
                 fail(f"{name}: {refusal}")
             print(f"{name} is left out: {refusal}", file=sys.stderr)
-    return possible
 
 
 class _Bar:

@@ -49,6 +49,15 @@ def user_errors() -> Iterator[None]:
         raise CommandError(str(error)) from error
 
 
+@contextmanager
+def parts_that_do_not_fit() -> Iterator[None]:
+    """Likewise of parts of a model that cannot be combined: a TypeError, elsewhere a bug."""
+    try:
+        yield
+    except TypeError as error:
+        raise CommandError(str(error)) from error
+
+
 def fail(message: str, status: int = 2) -> NoReturn:
     """Stop with one line."""
     raise CommandError(message, status)

@@ -224,3 +224,40 @@ def test_only_runs_of_the_same_values_are_compared(pdvae: Run) -> None:
     status, _, err = pdvae("compare", "poisson", "normal")
     assert status == 2
     assert "values counts" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--estimator", "reinmax"], "closed-form KL at site 'z'"),
+        (["--guide", "autoregressive"], "Expected codes whose latents follow one another"),
+    ],
+)
+def test_parts_that_do_not_fit_leave_nothing(pdvae: Run, options: list[str], message: str) -> None:
+    """A Boltzmann prior of more codes than are summed."""
+    np.save("x.npy", np.eye(6, dtype=np.uint8).repeat(5, 0))
+    parts = ["--latents", "12", "--categories", "3", "--prior", "rbm", *options]
+    status, out, err = pdvae("fit", "run", "--data", "x.npy", "--hidden", "4", *parts)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not Path("run").exists()
+
+
+def test_gradients_leave_out_what_the_parts_do_not_allow(pdvae: Run) -> None:
+    np.save("x.npy", np.eye(6, dtype=np.uint8).repeat(5, 0))
+    parts = ("--latents", "2", "--categories", "3", "--prior", "conditional", "--hidden", "4")
+    table = "a,b,y\n" + "1,0,u\n0,1,v\n" * 20
+    Path("t.csv").write_text(table)
+    assert pdvae("fit", "run", "--data", "t.csv", "--labels", "y", "--epochs", "1", *parts)[0] == 0
+    names = ("--estimators", "rloo,exact", "--draws", "20", "--batch-size", "8")
+    status, out, _ = pdvae("gradients", "run", *names)
+    assert status == 0
+    assert "reference: enumeration" in out
+    large = ("--latents", "12", "--categories", "3", "--prior", "rbm", "--hidden", "4")
+    assert pdvae("fit", "large", "--data", "x.npy", "--epochs", "1", *large)[0] == 0
+    status, _, err = pdvae("gradients", "large", "--estimators", "rloo,exact", "--draws", "20")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "exact: Expected at most 65536 codes" in err
+    status, _, err = pdvae("gradients", "large", "--estimators", "reinmax", "--draws", "20")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "reinmax: Expected a reparametrised draw or a closed-form KL" in err
