@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyro
 import pytest
@@ -28,3 +29,23 @@ def clean_state() -> Iterator[None]:
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=NO_CUDA)])
 def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.param)
+
+
+@pytest.fixture
+def pdvae(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command in an empty folder; exit status, stdout, stderr."""
+    from pdvae_cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
+    torch.set_default_dtype(torch.float32)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run

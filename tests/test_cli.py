@@ -8,30 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.image import imread
-from pdvae_cli.main import main
 
 from pyro_dvae import evaluate, load_images, load_run
 from pyro_dvae.data import BinaryImages
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def pdvae(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run the command in an empty folder; exit status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
-    torch.set_default_dtype(torch.float32)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 SMALL = ("--data", "mnist-sample", "--batch-size", "1000", "--latents", "2", "--categories", "3")

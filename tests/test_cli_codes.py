@@ -41,23 +41,6 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def pdvae(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run the command in an empty folder; exit status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    torch.set_default_dtype(torch.float32)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
-
-
 def _part(name: str) -> Part:
     images = load_images("mnist-sample")
     return make_splits(images, binarize="dynamic", validation=0.05, seed=0).part(name)

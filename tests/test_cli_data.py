@@ -15,27 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from pdvae_cli.main import main
 from PIL import Image
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def pdvae(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run the command in an empty folder; exit status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 def write(text: str | bytes) -> Callable[[Path], None]:

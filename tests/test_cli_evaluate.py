@@ -38,26 +38,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pdvae(
-    tmp_path: Path,
-    trained: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
-    """Run the command beside `run`, a copy of the trained run; exit status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
-    torch.set_default_dtype(torch.float32)
+def pdvae(pdvae: Run, trained: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command beside `run`, a copy of the trained run."""
     shutil.copytree(trained, "run")
     capsys.readouterr()
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
+    return pdvae
 
 
 def _scores(folder: str, part: str, **options: Any) -> Evaluation:

@@ -38,26 +38,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pdvae(
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
-    """Run the command beside a run "base"; exit status, stdout, stderr. No pictures."""
-    shutil.copytree(base, tmp_path / "base")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
+def pdvae(pdvae: Run, base: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command beside a run "base". No pictures."""
+    shutil.copytree(base, "base")
     monkeypatch.setattr(train, "_draw", lambda *_: None)
-    torch.set_default_dtype(torch.float32)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
+    return pdvae
 
 
 def test_a_new_run_that_every_command_takes(pdvae: Run) -> None:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from pdvae_cli.main import main
 
 from pyro_dvae import load_run
 
@@ -19,23 +17,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 SMALL = ["--hidden=4", "--latents=2", "--categories=3", "--device=cpu", "--epochs=1"]
 SMALL += ["--batch-size=8"]
-
-
-@pytest.fixture
-def pdvae(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run the command in an empty folder; exit status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    torch.set_default_dtype(torch.float32)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 def drawn(kind: str, *shape: int) -> NDArray[np.generic]:

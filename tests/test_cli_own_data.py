@@ -16,7 +16,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from pdvae_cli import train
-from pdvae_cli.main import main
 from PIL import Image
 
 from pyro_dvae import load_run
@@ -28,24 +27,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 SMALL = ["--hidden=4", "--latents=2", "--categories=3", "--device=cpu", "--epochs=2"]
 SMALL += ["--batch-size=8"]
-
-
-@pytest.fixture
-def pdvae(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run the command in an empty folder; exit status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
-    torch.set_default_dtype(torch.float32)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from pdvae_cli import train
-from pdvae_cli.main import main
 
 from pyro_dvae import Trainer, checkpoints, load_run
 from pyro_dvae.checkpoints import STATE, WEIGHTS, read_metrics, read_state
@@ -28,22 +27,10 @@ SMALL += ["--batch-size=1000"]
 
 
 @pytest.fixture
-def pdvae(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run the command in an empty folder; exit status, stdout, stderr. No pictures."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PDVAE_DATA_DIR", raising=False)
+def pdvae(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command without pictures."""
     monkeypatch.setattr(train, "_draw", lambda *_: None)
-    torch.set_default_dtype(torch.float32)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
+    return pdvae
 
 
 def same_end(first: Path, second: Path) -> None:
