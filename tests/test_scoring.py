@@ -72,3 +72,15 @@ def test_what_costs_too_much_is_drawn_unless_asked_for(monkeypatch: pytest.Monke
     assert summed.log_marginal is not None
     error = 4.5 * drawn.variances["elbo"].sqrt()
     assert ((drawn.elbo - summed.elbo).abs() <= error + 1e-9).all()
+
+
+def test_drawn_codes_are_scored_under_their_own_label() -> None:
+    vae = make_vae("conditional")
+    x, labels = make_batch(vae, num_data=2)  # one datum of each label
+    summed = datum_terms(vae, x, labels, **{**OPTIONS, "exact": True})
+    drawn = datum_terms(vae, x, labels, **{**OPTIONS, "exact": False, "num_samples": 4000})
+    error = 4.5 * drawn.variances["log_prior"].sqrt()
+    assert ((drawn.log_prior - summed.log_prior).abs() <= error).all()
+    # The other label's figures are further away than chance explains.
+    other = datum_terms(vae, x, labels.flip(0), **{**OPTIONS, "exact": True})
+    assert ((other.log_prior - summed.log_prior).abs() > 2 * error).all()
