@@ -1,9 +1,13 @@
 """Tests of binarization."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
-from pyro_dvae.data import BINARIZATIONS, BinaryImages
+from pyro_dvae.data import BINARIZATIONS, BinaryImages, BlockData, Preparation, TensorRows
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -105,3 +109,29 @@ class TestBinaryImages:
     def test_unknown_policy(self) -> None:
         with pytest.raises(ValueError, match=r"'dynamic', 'static', 'threshold'.*got 'fuzzy'"):
             BinaryImages(self.pixels, "fuzzy")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda bits, labels: BinaryImages(bits, "none", labels=labels),
+        lambda bits, labels: BlockData(
+            TensorRows(bits), Preparation("none"), labels=labels, block_bytes=30, window=2
+        ),
+    ],
+    ids=["in memory", "in blocks"],
+)
+def test_each_row_is_served_with_its_own_label(make: Callable[[Tensor, Tensor], Any]) -> None:
+    labels = torch.arange(40)
+    bits = (labels[:, None] >> torch.arange(6) & 1).to(torch.uint8)  # each row says its number
+    data = make(bits, labels)
+    for part in (data, data.subset(torch.arange(3, 31, 3))):
+        order = (
+            torch.randperm(len(part)) if isinstance(part, BinaryImages) else part.order(generator())
+        )
+        served = []
+        for index in order.split(7):
+            x, given = part.batch(index, generator())
+            assert torch.equal((x.long() << torch.arange(6)).sum(1), given)
+            served += given.tolist()
+        assert len(set(served)) == len(part)
