@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
@@ -45,6 +45,8 @@ ARRAYS = st.sampled_from(["?", "u1", "i2", "i8", "f2", "f4", "f8"]).flatmap(
 
 
 @given(ARRAYS, st.integers(1, 40))
+@example(np.array([1.79e308]), 1)
+@example(np.array([-0.9e308, 0.89e308]), 1)
 @settings(max_examples=150, deadline=None)
 def test_against_numpy(array: np.ndarray[Any, Any], block_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

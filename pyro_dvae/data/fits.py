@@ -104,6 +104,8 @@ def _range(found: Extent) -> tuple[str, str]:
     # Of the least numbers no part is left to round to.
     unit = 1.0 if whole else max(10.0 ** (math.floor(math.log10(high - low)) - 2), 1e-300)
     texts = f"{math.floor(low / unit) * unit:.12g}", f"{math.ceil(high / unit) * unit:.12g}"
-    if float(texts[0]) <= low and high <= float(texts[1]):
+    lower, upper = map(float, texts)
+    # Of the greatest numbers the rounded range may be infinite.
+    if lower <= low and high <= upper and math.isfinite(upper - lower):
         return texts
     return f"{low:.17g}", f"{high:.17g}"  # exactly

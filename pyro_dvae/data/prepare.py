@@ -62,9 +62,9 @@ class Preparation:
             )
         if self.range is not None:
             low, high = self.range
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            if not 0 < high - low < math.inf:
                 raise ValueError(
-                    f"Expected a range of two finite numbers, the lower first; got {low:g},"
+                    f"Expected a range of finite width, the lower number first; got {low:g},"
                     f"{high:g}. Name the least and the greatest value that can occur."
                 )
 
