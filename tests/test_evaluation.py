@@ -282,8 +282,9 @@ def test_laws_hold_for_any_shape_and_for_extreme_logits(
     assert scores.posterior_gap >= -1e-9 * max(1, abs(scores.elbo))
     # P(bound - log p(x) > t) <= exp(-t), by Markov; below, draws may miss what the ELBO sums.
     assert scores.remaining_gap > -20
-    assert scores.elbo <= _two_sample_bound(vae, x) + 1e-9 * abs(scores.elbo)
-    assert _two_sample_bound(vae, x) <= scores.log_marginal + 1e-9 * abs(scores.elbo)
+    rounding = (1e-9 if double else 1e-6) * abs(scores.elbo)
+    assert scores.elbo <= _two_sample_bound(vae, x) + rounding
+    assert _two_sample_bound(vae, x) <= scores.log_marginal + rounding
     for kl, information in zip(scores.kl_per_latent, scores.information_per_latent, strict=True):
         assert 0 <= information <= kl + 1e-9  # the prior is not the aggregate
     assert all(1 - 1e-9 <= p <= num_categories + 1e-9 for p in scores.perplexity_per_latent)
