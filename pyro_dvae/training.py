@@ -12,6 +12,7 @@ import pyro
 import torch
 from torch import Tensor, nn
 
+from pyro_dvae.adam import FusedAdam
 from pyro_dvae.averaging import WeightAverage
 from pyro_dvae.batches import (
     Batch,
@@ -93,7 +94,7 @@ class Trainer:
         weights = [*vae.parameters()]
         if isinstance(elbo, nn.Module):
             weights += elbo.parameters()
-        self.optimizer = torch.optim.Adam(weights, learning_rate, fused=self.device.type != "mps")
+        self.optimizer = FusedAdam(weights, learning_rate)
         self.average = WeightAverage(vae, averaging)
         self.annealing, self.initial_beta = annealing, initial_beta
         self.final_beta = elbo.beta if annealing else 1.0
@@ -119,8 +120,9 @@ class Trainer:
     def _start_epoch(self) -> None:
         self.step, self.num_seen = 0, 0
         self.total = torch.zeros((), device=self.device)
-        self._num_good = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._bad = torch.zeros((), dtype=torch.bool, device=self.device)
+        self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._bad = torch.zeros((), dtype=torch.float32, device=self.device)
+        self._one = torch.ones_like(self._bad)
         self.order = self.shuffling.get_state()
 
     @property
@@ -200,31 +202,32 @@ class Trainer:
     def _take_step(self, index: Tensor) -> None:
         self._set_beta(self.beta)
         batch = arguments(self.data.batch(index, self.noise))
+        self.optimizer.forget_gradients()
         try:
             loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
-            self.optimizer.zero_grad()
-            (loss / len(index)).backward()
+            loss.backward(torch.full_like(loss, 1 / len(index)))
         except (RuntimeError, ValueError) as error:
             # Torch's own words where a sampler meets NaN; any other error is the caller's.
             why = describe_failure(self.vae, *batch)
             if why is None:
                 raise
             raise self._not_finite(self.step + 1, why) from error
-        gradients = [w.grad for group in self.optimizer.param_groups for w in group["params"]]
-        norms = torch._foreach_norm([grad for grad in gradients if grad is not None])
-        self._bad |= ~(loss.detach() + torch.stack(norms).sum()).isfinite()
-        self._num_good += ~self._bad
+        loss = loss.detach()
+        self._note_what_is_not_finite([loss, *self.optimizer.gradients])
         # Each look is a read from the device; until the next, bad steps are withheld below.
         if (self.step + 1) % self.check_every == 0 and self._bad:
             why = describe_failure(self.vae, *batch) or "the loss or its gradient"
             raise self._not_finite(int(self._num_good) + 1, why)
-        if self.device.type != "mps":  # whose Adam is not fused, and checks every step
-            self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
-        self.optimizer.step()
+        self.optimizer.take_step(self._bad)
         self.average.update()
-        self.total = self.total + loss.detach()
+        self.total += loss
         self.num_seen += len(index)
         self.step += 1
+
+    def _note_what_is_not_finite(self, tensors: list[Tensor]) -> None:
+        """Set `_bad` to 1 if anything is NaN or infinite; it stays so."""
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._bad, self._one)
+        self._num_good += 1 - self._bad
 
     def _end_epoch(self) -> Iterator[EpochRecord]:
         if self._bad:
@@ -247,11 +250,17 @@ class Trainer:
             )
             if is_best:
                 self.best = record
-                self.best_weights = {
-                    name: value.detach().clone() for name, value in self.vae.state_dict().items()
-                }
+                self._keep_weights()
             self._start_epoch()
             yield record
+
+    @torch.no_grad()
+    def _keep_weights(self) -> None:
+        weights = self.vae.state_dict()
+        if not self.best_weights:
+            self.best_weights = {name: torch.empty_like(value) for name, value in weights.items()}
+        for name, value in weights.items():  # into the same memory: new pages cost more than copies
+            self.best_weights[name].copy_(value)
 
     def _converged(self, patience: int | None) -> bool:
         best = self.epoch if self.best is None else self.best.epoch

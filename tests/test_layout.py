@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyro_dvae"
 
 LEAVES = {
+    "adam",
     "averaging",
     "checks",
     "codes",
@@ -118,7 +119,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "likelihoods.unit": {"likelihoods.base", "likelihoods.numerics"},
     "elbos.plates": set(),
     "elbos.pair": {"codes", "elbos.plates"},
-    "elbos.direct": {"codes", "elbos.pair", "vae"},
+    "elbos.direct": {
+        "codes",
+        "elbos.pair",
+        "guides",
+        "likelihoods",
+        "likelihoods.base",
+        "priors",
+        "vae",
+    },
     "elbos.base": {"codes", "elbos.direct", "elbos.pair"},
     "elbos.exact": {"codes", "elbos.base", "elbos.pair"},
     "elbos.score_function": {"elbos.base"},
@@ -153,6 +162,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "resume": {"records"},
     "second_stage": {"batches", "elbos.score_function", "records", "training", "vae"},
     "training": {
+        "adam",
         "averaging",
         "batches",
         "checks",
