@@ -51,7 +51,7 @@ class MLPEncoder(nn.Module):
                 f"Expected data of shape (B, {', '.join(map(str, self.event_shape))}); "
                 f"got {tuple(x.shape)}. Build the encoder with event_shape={tuple(x.shape[1:])}."
             )
-        return self.layers(_flat(x)).unflatten(-1, self.code_shape)
+        return self.layers(_flat(x)).view(-1, *self.code_shape)
 
 
 class MLPBaseline(nn.Module):
@@ -124,7 +124,7 @@ class MLPDecoder(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """(..., D, K) -> (..., *event) or (..., *event, num_params)."""
         x = self.layers(z.flatten(-2))
-        return x.unflatten(-1, self.output_shape) if self.output_shape else x.squeeze(-1)
+        return x.view(*z.shape[:-2], *self.output_shape)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -121,8 +121,10 @@ class DiscreteELBO(ELBO, nn.Module):
     ) -> Tensor:
         """A scalar: minus the bound, summed over the data, with the surrogate's gradient."""
         terms = self.terms(model, guide, args, kwargs)
-        surrogate, bound = self.surrogate(terms).sum(), self.bound(terms).sum()
-        return terms.scale * (surrogate.detach() - surrogate - bound.detach())
+        surrogate = self.surrogate(terms).sum()
+        with torch.no_grad():
+            bound = self.bound(terms).sum()
+        return terms.scale * (surrogate.detach() - surrogate - bound)
 
     def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data; adds the surrogate's gradient to the `.grad`s."""
@@ -144,15 +146,12 @@ class DiscreteELBO(ELBO, nn.Module):
         return terms
 
     def _gather(self, run: Run) -> Terms:
-        chosen = run.code.argmax(-1, keepdim=True)
-        log_guide = run.q_logits.gather(-1, chosen).sum((-2, -1))
-        kl_latent = latent_kl_divergence(run.q_logits, run.p_logits)
-        penalty = self._penalty(kl_latent)
+        kl = run.kl_latent.sum(-1)
         return Terms(
             run.log_likelihood,
-            kl_latent.sum(-1),
-            penalty,
-            log_guide,
+            kl,
+            self._penalty(run.kl_latent) if self.free_bits else self.beta * kl,
+            run.log_guide,
             run.log_likelihood,
             1.0,
             cast(Pair, None),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
+import torch
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, draw_codes
+from pyro_dvae.codes import code_logits, log_exponentials, one_hot
 from pyro_dvae.elbos.pair import Pair, Program
+from pyro_dvae.guides import MeanFieldGuide
+from pyro_dvae.likelihoods import Bernoulli
+from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.priors import LearnedPrior, UniformPrior
 from pyro_dvae.vae import DiscreteVAE
 
 _PLAIN: WeakSet[DiscreteVAE] = WeakSet()
@@ -18,16 +23,14 @@ _PLAIN: WeakSet[DiscreteVAE] = WeakSet()
 
 
 class Run(NamedTuple):
-    """Guide and model at S draws a datum."""
+    """What guide and model say at S draws a datum, in nats."""
 
-    q_logits: Tensor
-    """(S, B, D, K) normalised."""
-    p_logits: Tensor
-    """(D, K), or (B, D, K) given labels; normalised."""
-    code: Tensor
-    """(S, B, D, K) one-hot."""
     log_likelihood: Tensor
-    """(S, B) nats."""
+    """(S, B) log p(x|z)."""
+    log_guide: Tensor
+    """(S, B) log q(z|x)."""
+    kl_latent: Tensor
+    """(B, D) KL of each latent alone."""
 
 
 def owner(model: Program, guide: Program) -> DiscreteVAE | None:
@@ -60,12 +63,43 @@ def run(vae: DiscreteVAE, num_particles: int, args: Any, kwargs: Any) -> Run | N
     if vae not in _PLAIN or kwargs or am_i_wrapped() or is_validation_enabled():
         return None
     x, *labels = args
-    q_logits, p_logits = code_logits(vae.posterior(x)), code_logits(vae.prior_codes(*labels))
-    if q_logits is None or p_logits is None:  # a part was swapped since
+    log_q, log_p = _log_q(vae, x), _log_p(vae, labels)
+    if log_q is None or log_p is None:  # a part was swapped since
         return None
-    drawn = q_logits if num_particles == 1 else q_logits.expand(num_particles, *q_logits.shape)
-    code = draw_codes(drawn)
-    log_likelihood = vae.decode(code).log_prob(x)
-    if num_particles == 1:
-        drawn, code, log_likelihood = drawn[None], code[None], log_likelihood[None]
-    return Run(drawn, p_logits, code, log_likelihood)
+    num = (num_particles,) if num_particles > 1 else ()
+    index = (log_q - log_exponentials(log_q, *num)).argmax(-1)
+    code = one_hot(index, log_q.shape[-1], dtype=log_q.dtype)
+    log_likelihood = _log_likelihood(vae, code, x)
+    q = log_q.exp()
+    # A category of probability zero contributes nothing, though its log is -inf.
+    kl_latent = (q * torch.where(q > 0, log_q - log_p, 0)).sum(-1)
+    chosen = log_q.expand(*num, *log_q.shape).gather(-1, index.unsqueeze(-1))
+    log_guide = chosen.sum((-2, -1))
+    if not num:
+        log_likelihood, log_guide = log_likelihood[None], log_guide[None]
+    return Run(log_likelihood, log_guide, kl_latent)
+
+
+def _log_q(vae: DiscreteVAE, x: Tensor) -> Tensor | None:
+    if type(vae.posterior_family) is MeanFieldGuide:
+        return vae.encode(x).log_softmax(-1)
+    return code_logits(vae.posterior(x))
+
+
+def _log_p(vae: DiscreteVAE, labels: list[Tensor]) -> Tensor | None:
+    if type(vae.prior) in (UniformPrior, LearnedPrior) and not labels:
+        return cast(Tensor, vae.prior.logits).log_softmax(-1)
+    return code_logits(vae.prior_codes(*labels))
+
+
+def _log_likelihood(vae: DiscreteVAE, code: Tensor, x: Tensor) -> Tensor:
+    """`vae.decode(code).log_prob(x)`, without the distribution where it only reshapes."""
+    params, likelihood = vae.decoder(code), cast(Any, vae.likelihood)
+    lead = code.shape[:-2]
+    rest = params.shape[len(lead) :]
+    own = type(likelihood).forward in (Likelihood.forward, Bernoulli.forward)
+    if not own or likelihood.num_params > 1 or rest != x.shape[1:]:
+        event_dim = len(rest) - (likelihood.num_params > 1)
+        return cast(Tensor, likelihood(params, event_dim).log_prob(x))
+    flat = params.reshape(*lead, -1)
+    return cast(Tensor, likelihood.log_prob(flat, x.reshape(len(x), -1).to(flat.dtype)))

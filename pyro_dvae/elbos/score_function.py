@@ -81,10 +81,10 @@ class ReinforceELBO(DiscreteELBO):
     def _baseline(self, signal: Tensor) -> Tensor | float:
         if not isinstance(self.baseline, (str, nn.Module)):
             return self.baseline or 0.0
-        # The weights of the past sum to `weight`; before the first step there is none.
-        baseline = torch.where(self.weight > 0, self.mean / self.weight, 0.0)
-        self.mean = self.decay * self.mean + (1 - self.decay) * signal.mean()
-        self.weight = self.decay * self.weight + (1 - self.decay)
+        # The weights of the past sum to `weight`; before the first step both are 0.
+        baseline = self.mean / self.weight.clamp_min(torch.finfo(self.weight.dtype).tiny)
+        self.mean.lerp_(signal.mean().to(self.mean.dtype), 1 - self.decay)
+        self.weight.mul_(self.decay).add_(1 - self.decay)
         return baseline
 
     def _prediction(self, network: nn.Module, terms: Terms) -> Tensor:

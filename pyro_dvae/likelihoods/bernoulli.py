@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import constraints
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
@@ -47,7 +49,7 @@ class Bernoulli(Likelihood):
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """-BCE(g, x) summed over the datum, in nats (Eqs. 8 and 10 of [JL25])."""
-        if torch.broadcast_shapes(x.shape, params.shape) == params.shape:
+        if broadcast_shape(x.shape, params.shape) == params.shape:
             if type(params) is Tensor and type(x) is Tensor:
                 return cast(Tensor, _LogProb.apply(params, x))
             # A function of our own loses track of a subclass, such as Pyro's TraceGraph_ELBO has.
@@ -75,10 +77,11 @@ class _LogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, x: Tensor) -> Tensor:
-        # log(1 + t) is log(u) - ((u - 1) - t) / u of the rounded u = 1 + t; log1p costs ten logs.
+        # log(1 + t) is log(u) + t - (u - 1) of the rounded u = 1 + t; log1p costs ten logs.
         t = logits.abs().neg_().exp_()
         u = t + 1
-        log1p = t.sub_(u - 1).div_(u).add_(u.log_())
+        log_u = u.log()
+        log1p = t.sub_(u.sub_(1)).add_(log_u)
         rest = torch.addcmul(logits.relu(), logits, x, value=-1)  # 0 where x is what l says
         return rest.add_(log1p).sum(-1).neg_()
 
@@ -91,7 +94,7 @@ class _LogProb(torch.autograd.Function):
         logits, x = ctx.saved_tensors
         grad = grad.unsqueeze(-1)
         grad_x = (logits * grad).sum_to_size(x.shape) if ctx.needs_input_grad[1] else None
-        return (x - logits.sigmoid()) * grad, grad_x
+        return (x - logits.sigmoid()).mul_(grad), grad_x
 
 
 class IndependentBernoulli(FlatDistribution):
@@ -121,10 +124,14 @@ class IndependentBernoulli(FlatDistribution):
 
     def _flat_log_prob(self, x: Tensor) -> Tensor:
         params = self._flat_params
-        same = torch.broadcast_shapes(x.shape, params.shape) == params.shape
+        same = broadcast_shape(x.shape, params.shape) == params.shape
         if same or torch.is_grad_enabled():
             return super()._flat_log_prob(x)
         # Codes that evaluation keeps score many blocks of data, and a softplus costs ten of these.
         if self._log_normalizer is None:
             self._log_normalizer = softplus(params).sum(-1)
         return torch.einsum("...p,...p->...", params, x) - self._log_normalizer
+
+
+# Else `apply` would work it out at every call, which takes as long as a pass over the data.
+_LogProb.forward.__signature__ = inspect.signature(_LogProb.forward)  # type: ignore[attr-defined]
