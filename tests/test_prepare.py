@@ -75,7 +75,12 @@ class TestChoose:
             ([0, 1], "dynamic", None, r"no binarisation of zeros and ones; got .* and dynamic"),
             ([0, 1], "fuzzy", None, r"binarisation to be one of dynamic.*; got 'fuzzy'"),
             ([0.0, 0.5], None, (1, 0), r"of finite width, the lower number first; got 1,0"),
-            ([0.0, 0.5], None, (0, math.inf), r"of finite width, the lower number first; got 0,inf"),
+            (
+                [0.0, 0.5],
+                None,
+                (0, math.inf),
+                r"of finite width, the lower number first; got 0,inf",
+            ),
             ([0.0, 0.5], None, (0, math.nan), r"finite width"),
             ([0.0, 0.5], None, (-1e308, 1e308), r"finite width"),
             ([0.0, math.nan], None, (0, 1), r"within the range 0,1; got .*nan"),

@@ -146,7 +146,10 @@ class Preparation:
 
 def serve(kept: Tensor, generator: torch.Generator) -> Tensor:
     """Zeros and ones, float32, of bits and brightness; brightness is drawn from."""
-    return (kept if kept.dtype == torch.bool else draw(kept, generator)).to(torch.float32)
+    if kept.dtype == torch.bool:
+        return kept.to(torch.float32)
+    # A comparison may write floats at once, which costs a quarter of bits and their conversion.
+    return torch.lt(_noise(kept, generator), kept, out=torch.empty_like(kept, dtype=torch.float32))
 
 
 def draw(grey: Tensor, generator: torch.Generator) -> Tensor:
@@ -159,6 +162,10 @@ def draw(grey: Tensor, generator: torch.Generator) -> Tensor:
     Returns:
         Bits, bool, of the same shape on the same device.
     """
+    return _noise(grey, generator) < grey
+
+
+def _noise(grey: Tensor, generator: torch.Generator) -> Tensor:
     device = generator.device
     if grey.dtype == torch.uint8:
         # Of the 255 equally likely noise values 0..254, exactly v are below v: no float is needed.
@@ -167,7 +174,7 @@ def draw(grey: Tensor, generator: torch.Generator) -> Tensor:
         )
     else:
         noise = torch.rand(grey.shape, dtype=torch.float32, generator=generator, device=device)
-    return noise.to(grey.device) < grey
+    return noise.to(grey.device)
 
 
 def choose(

@@ -65,7 +65,7 @@ class PreparedData:
             What the likelihood takes, float32, shape (B, *event_shape); where there are labels
             these too, (B,).
         """
-        x = self.preparation.serve(self._kept[index], generator)
+        x = self.preparation.serve(self._kept.index_select(0, index), generator)
         return x if self.labels is None else (x, self.labels[index])
 
     def fixed(self, seed: int) -> Tensor:
