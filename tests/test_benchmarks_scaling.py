@@ -23,7 +23,7 @@ def test_scaling_runs(tmp_path: Path) -> None:
         check=True,
     ).stdout
     report = json.loads((tmp_path / "scaling.json").read_text())
-    assert {row["axis"] for row in report["rows"]} == {"N", "K^D", "batch", "D K"}
+    assert {row["axis"] for row in report["rows"]} == {"N", "K^D", "batch", "DK", "N small"}
     assert all(row["seconds"] > 0 and row["growth"] > 0 for row in report["rows"])
     smallest = {(row["axis"], row["what"]): row["growth"] for row in reversed(report["rows"])}
     assert set(smallest.values()) == {1.0}

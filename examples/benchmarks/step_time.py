@@ -1,8 +1,9 @@
 """Time of one training step on this machine, beside the same step written otherwise.
 
 The tutorial's networks, code of 4 x 8, batches of 100 binarised anew at each step; data in memory.
-The contenders take turns, an epoch each, so what else the machine does falls on all alike: read
-the ratios, not the times. torch.compile and NumPyro are left out, with a line, where they fail.
+The contenders take turns, an epoch of the same images each, so what else the machine does falls on
+all alike: read the ratios, which are those of an epoch too, not the times. torch.compile and
+NumPyro (`pip install '.[bench]'`) are left out, with a line, where they fail.
 
 Example: OMP_NUM_THREADS=1 python examples/benchmarks/step_time.py --rounds 9 --json step_time.json
 """
@@ -16,7 +17,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -28,6 +29,9 @@ import torch
 from pyro.infer import SVI, Trace_ELBO
 from pyro.optim import Adam  # type: ignore[attr-defined]
 from torch import Tensor
+from torch.utils.data import DataLoader
+from torchvision.datasets import MNIST  # type: ignore[import-untyped, unused-ignore]
+from torchvision.transforms import ToTensor  # type: ignore[import-untyped, unused-ignore]
 
 from pyro_dvae import (
     Bernoulli,
@@ -88,18 +92,24 @@ def plain_svi(images: Tensor, hidden: tuple[int, int]) -> Epoch:
 def by_hand(
     images: Tensor,
     hidden: tuple[int, int],
+    batches: Callable[[], Iterable[Tensor]] | None = None,
     wrap: Callable[[Any], Any] = lambda step: step,
+    **options: Any,
 ) -> Epoch:
-    """examples/from_scratch.py, with Adam fused; `wrap` may compile its arithmetic."""
+    """examples/from_scratch.py; `wrap` may compile its arithmetic, `options` are Adam's."""
     sizes = (images[0].numel(), *CODE, hidden)
     encoder, decoder = from_scratch.make_encoder(*sizes), from_scratch.make_decoder(*sizes)
     weights = [*encoder.parameters(), *decoder.parameters()]
-    optimizer = torch.optim.Adam(weights, LEARNING_RATE, fused=True)
+    optimizer = torch.optim.Adam(weights, LEARNING_RATE, **options)
     step = wrap(from_scratch.recipe)
 
+    def in_memory() -> Iterable[Tensor]:
+        indices = torch.randperm(len(images)).split(BATCH_SIZE)
+        return (from_scratch.binarize(images[index]) for index in indices)
+
     def epoch() -> None:
-        for index in torch.randperm(len(images)).split(BATCH_SIZE):
-            _, loss = step(encoder, decoder, from_scratch.binarize(images[index]))
+        for x in (batches or in_memory)():
+            _, loss = step(encoder, decoder, x)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -107,8 +117,25 @@ def by_hand(
     return epoch
 
 
+class Pictures(MNIST):  # type: ignore[misc, unused-ignore]
+    """torchvision's MNIST, and its way of making an item, of images at hand."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.data, self.targets = images, torch.zeros(len(images), dtype=torch.int64)
+        self.transform, self.target_transform = ToTensor(), None
+
+
+def with_data_loader(images: Tensor, hidden: tuple[int, int]) -> Epoch:
+    """The recipe with the tutorial's own DataLoader, and Adam as it comes."""
+    loader: Iterable[Any] = DataLoader(Pictures(images), batch_size=BATCH_SIZE, shuffle=True)
+    return by_hand(images, hidden, lambda: (torch.bernoulli(x).flatten(1) for x, _ in loader))
+
+
 def numpyro_jitted(images: Tensor, hidden: tuple[int, int]) -> Epoch:
-    """NumPyro: `Trace_ELBO` of the same programs, its step jitted, data and draws on its side."""
+    """NumPyro: the same programs, its step jitted, data and draws on its side.
+
+    By `TraceGraph_ELBO`: its `Trace_ELBO` warns of discrete latents, and leaves the score term out.
+    """
     names = ("jax", "jax.numpy", "numpyro", "numpyro.distributions", "numpyro.infer")
     jax, jnp, numpyro, dist, infer = [cast(Any, import_module(name)) for name in names]
     grey = jnp.asarray(images.flatten(1).numpy())
@@ -135,7 +162,7 @@ def numpyro_jitted(images: Tensor, hidden: tuple[int, int]) -> Epoch:
         with numpyro.plate("data", len(x)):
             numpyro.sample("z", dist.Categorical(logits=logits).to_event(1))
 
-    svi = infer.SVI(model, guide, numpyro.optim.Adam(LEARNING_RATE), infer.Trace_ELBO())
+    svi = infer.SVI(model, guide, numpyro.optim.Adam(LEARNING_RATE), infer.TraceGraph_ELBO())
 
     def take_step(state: Any, key: Any, index: Any) -> Any:
         x = jax.random.bernoulli(key, grey[index] / 255).astype(jnp.float32)
@@ -156,13 +183,16 @@ def numpyro_jitted(images: Tensor, hidden: tuple[int, int]) -> Epoch:
 def contenders(images: Tensor, hidden: tuple[int, int], compiled: bool) -> dict[str, Epoch]:
     """Name -> an epoch of it, run once so that whatever it compiles is compiled."""
     build: dict[str, Callable[[], Epoch]] = {
-        BY_HAND: lambda: by_hand(images, hidden),
+        BY_HAND: lambda: by_hand(images, hidden, fused=True),
         OURS: lambda: ours(images, hidden, ReinforceELBO(baseline="running_mean")),
         **{f"ours, RLOO {num}": partial(ours, images, hidden, RlooELBO(num)) for num in (2, 4, 8)},
         "plain SVI": lambda: plain_svi(images, hidden),
+        "with a DataLoader": lambda: with_data_loader(images, hidden),
     }
     if compiled:
-        build["by hand, compiled"] = lambda: by_hand(images, hidden, torch.compile)
+        build["by hand, compiled"] = partial(
+            by_hand, images, hidden, wrap=torch.compile, fused=True
+        )
         build["NumPyro, jitted"] = lambda: numpyro_jitted(images, hidden)
     ready = {}
     for name, make in build.items():
@@ -188,6 +218,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the numbers")
     args = parser.parse_args()
 
+    if sys.platform == "linux":  # XLA does not heed OMP_NUM_THREADS; it heeds the cores it may use
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-torch.get_num_threads() :])
     images = load_images("mnist-sample").train[: args.steps * BATCH_SIZE]
     steps = len(images) // BATCH_SIZE
     ready = contenders(images, tuple(args.hidden), not args.no_compiled)

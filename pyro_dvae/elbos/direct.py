@@ -82,7 +82,8 @@ def run(vae: DiscreteVAE, num_particles: int, args: Any, kwargs: Any) -> Run | N
 
 def _log_q(vae: DiscreteVAE, x: Tensor) -> Tensor | None:
     if type(vae.posterior_family) is MeanFieldGuide:
-        return vae.encode(x).log_softmax(-1)
+        logits = vae.encode(x)
+        return logits - logits.logsumexp(-1, keepdim=True)  # half of log_softmax's time for few K
     return code_logits(vae.posterior(x))
 
 
