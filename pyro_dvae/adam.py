@@ -27,16 +27,24 @@ class FusedAdam(torch.optim.Adam):
         self._is_plain = self._is_fused and len({weight.dtype for weight in weights}) == 1
 
     @property
+    def weights(self) -> list[Tensor]:
+        """All of them."""
+        return [weight for group in self.param_groups for weight in group["params"]]
+
+    @property
+    def device(self) -> torch.device:
+        """That of the weights."""
+        return self.weights[0].device
+
+    @property
     def gradients(self) -> list[Tensor]:
         """Of the weights that have one."""
-        weights = [weight for group in self.param_groups for weight in group["params"]]
-        return [weight.grad for weight in weights if weight.grad is not None]
+        return [weight.grad for weight in self.weights if weight.grad is not None]
 
     def forget_gradients(self) -> None:
         """Set every gradient to None."""
-        for group in self.param_groups:
-            for weight in group["params"]:
-                weight.grad = None
+        for weight in self.weights:
+            weight.grad = None
 
     @torch.no_grad()
     def take_step(self, skip: Tensor) -> None:

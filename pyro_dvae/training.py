@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.adam import FusedAdam
 from pyro_dvae.averaging import WeightAverage
+from pyro_dvae.backward import Backward, CompiledBackward, can_compile
 from pyro_dvae.batches import (
     Batch,
     TensorData,
@@ -53,10 +54,13 @@ class Trainer:
             a guide that commits to codes early stays with bad ones.
         initial_beta: where beta starts, if it is annealed.
         seed: of the shuffling, the data's random parts and the draws of z, a stream each.
+        compiled: get the gradient of full batches from one graph that `torch.compile` makes in the
+            first step, in seconds; the same to rounding, and sooner. Where that fails, a warning
+            says so and training goes on without.
 
     Raises:
-        ValueError: an argument out of range, an ELBO without beta that is to be annealed, or data
-            outside the likelihood's support.
+        ValueError: an argument out of range, an ELBO without beta that is to be annealed, data
+            outside the likelihood's support, or a step to compile that needs Pyro's traces.
     """
 
     check_every = 1
@@ -75,6 +79,7 @@ class Trainer:
         annealing: int = 0,
         initial_beta: float = 1.0,
         seed: int = 0,
+        compiled: bool = False,
     ) -> None:
         training_settings(batch_size, learning_rate, averaging, annealing, initial_beta)
         if annealing and not isinstance(elbo, DiscreteELBO):
@@ -95,6 +100,17 @@ class Trainer:
         if isinstance(elbo, nn.Module):
             weights += elbo.parameters()
         self.optimizer = FusedAdam(weights, learning_rate)
+        if compiled and not can_compile(vae, elbo):
+            raise ValueError(
+                f"Expected a model and an ELBO whose step compiles; got {type(elbo).__name__} and "
+                f"{type(vae).__name__}. Use ReinforceELBO or RlooELBO with a mean-field guide and "
+                "a uniform or learned prior, or compiled=False."
+            )
+        self._backward = (
+            CompiledBackward(vae, elbo, self.optimizer, batch_size)
+            if compiled
+            else Backward(vae, elbo, self.optimizer)
+        )
         self.average = WeightAverage(vae, averaging)
         self.annealing, self.initial_beta = annealing, initial_beta
         self.final_beta = elbo.beta if annealing else 1.0
@@ -122,7 +138,6 @@ class Trainer:
         self.total = torch.zeros((), device=self.device)
         self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
         self._bad = torch.zeros((), dtype=torch.float32, device=self.device)
-        self._one = torch.ones_like(self._bad)
         self.order = self.shuffling.get_state()
 
     @property
@@ -201,33 +216,35 @@ class Trainer:
 
     def _take_step(self, index: Tensor) -> None:
         self._set_beta(self.beta)
-        batch = arguments(self.data.batch(index, self.noise))
-        self.optimizer.forget_gradients()
+        self._batch: tuple[Tensor, ...] = ()
         try:
-            loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
-            loss.backward(torch.full_like(loss, 1 / len(index)))
+            self._advance(index)
         except (RuntimeError, ValueError) as error:
             # Torch's own words where a sampler meets NaN; any other error is the caller's.
-            why = describe_failure(self.vae, *batch)
+            why = describe_failure(self.vae, *self._batch) if self._batch else None
             if why is None:
                 raise
             raise self._not_finite(self.step + 1, why) from error
-        loss = loss.detach()
-        self._note_what_is_not_finite([loss, *self.optimizer.gradients])
-        # Each look is a read from the device; until the next, bad steps are withheld below.
-        if (self.step + 1) % self.check_every == 0 and self._bad:
-            why = describe_failure(self.vae, *batch) or "the loss or its gradient"
-            raise self._not_finite(int(self._num_good) + 1, why)
-        self.optimizer.take_step(self._bad)
-        self.average.update()
-        self.total += loss
+        if self.check_every > 1 and (self.step + 1) % self.check_every == 0:
+            self._look()
         self.num_seen += len(index)
         self.step += 1
 
-    def _note_what_is_not_finite(self, tensors: list[Tensor]) -> None:
-        """Set `_bad` to 1 if anything is NaN or infinite; it stays so."""
-        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._bad, self._one)
+    def _advance(self, index: Tensor) -> None:
+        """What a step does on the device; between looks it reads nothing from there."""
+        self._batch = arguments(self.data.batch(index, self.noise))
+        loss = self._backward(self._batch, self._bad)
+        if self.check_every == 1:
+            self._look()
         self._num_good += 1 - self._bad
+        self.optimizer.take_step(self._bad)  # which withholds a bad step, and those after it
+        self.average.update()
+        self.total += loss
+
+    def _look(self) -> None:
+        if self._bad:
+            why = describe_failure(self.vae, *self._batch) or "the loss or its gradient"
+            raise self._not_finite(int(self._num_good) + 1, why)
 
     def _end_epoch(self) -> Iterator[EpochRecord]:
         if self._bad:
@@ -258,7 +275,8 @@ class Trainer:
     def _keep_weights(self) -> None:
         weights = self.vae.state_dict()
         if not self.best_weights:
-            self.best_weights = {name: torch.empty_like(value) for name, value in weights.items()}
+            self.best_weights = {name: value.detach().clone() for name, value in weights.items()}
+            return
         for name, value in weights.items():  # into the same memory: new pages cost more than copies
             self.best_weights[name].copy_(value)
 

@@ -45,11 +45,11 @@ def test_equals_the_traced_path(
     slow.loss(vae.model, vae.guide, *batch)
     taken: list[direct.Run | None] = []
 
-    def run(*args: Any) -> direct.Run | None:
-        taken.append(direct.run(*args))
+    def score(*args: Any) -> direct.Run | None:
+        taken.append(direct.score(*args))
         return taken[-1]
 
-    monkeypatch.setattr(base, "run", run)
+    monkeypatch.setattr(base, "score", score)
     for _ in range(3):
         a, b = (value_and_gradient(elbo, vae, batch) for elbo in (fast, slow))
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
@@ -74,12 +74,12 @@ def test_traces_where_only_they_will_do() -> None:
     vae, x = tiny_vae(), tiny_data(3)
     elbo = ELBOS["rloo"]()
     with pyro.validation_enabled(False):
-        assert direct.run(vae, 1, (x,), {}) is None
+        assert not direct.is_plain(vae)
         elbo.loss(vae.model, vae.guide, x)
-        assert direct.run(vae, 1, (x,), {}) is not None
+        assert direct.is_plain(vae)
         with poutine.scale(scale=2.0):
-            assert direct.run(vae, 1, (x,), {}) is None
-    assert direct.run(vae, 1, (x,), {}) is None  # conftest turns the checks on
+            assert not direct.is_plain(vae)
+    assert not direct.is_plain(vae)  # conftest turns the checks on
     assert direct.owner(poutine.scale(vae.model, 2.0), vae.guide) is None
     assert direct.owner(vae.model, tiny_vae().guide) is None
 
@@ -89,7 +89,7 @@ def test_other_models_are_not_plain(prior: str) -> None:
     vae = make_vae(prior)
     ELBOS["rloo"]().loss(vae.model, vae.guide, *make_batch(vae))
     with pyro.validation_enabled(False):
-        assert direct.run(vae, 1, make_batch(vae), {}) is None
+        assert not direct.is_plain(vae)
 
 
 def test_a_network_that_draws_is_not_plain() -> None:
@@ -97,4 +97,4 @@ def test_a_network_that_draws_is_not_plain() -> None:
     vae.decoder = Noisy(vae.decoder)
     with pyro.validation_enabled(False):  # the guide has no site "shift"
         ELBOS["rloo"]().loss(vae.model, vae.guide, x)
-        assert direct.run(vae, 1, (x,), {}) is None
+        assert not direct.is_plain(vae)

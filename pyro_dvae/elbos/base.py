@@ -12,8 +12,9 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, latent_kl_divergence
-from pyro_dvae.elbos.direct import Run, owner, remember, run
+from pyro_dvae.elbos.direct import Run, is_plain, owner, remember, score
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
+from pyro_dvae.vae import DiscreteVAE
 
 
 class Terms(NamedTuple):
@@ -120,7 +121,10 @@ class DiscreteELBO(ELBO, nn.Module):
         self, model: Program, guide: Program, *args: Any, **kwargs: Any
     ) -> Tensor:
         """A scalar: minus the bound, summed over the data, with the surrogate's gradient."""
-        terms = self.terms(model, guide, args, kwargs)
+        return self.loss_of(self.terms(model, guide, args, kwargs))
+
+    def loss_of(self, terms: Terms) -> Tensor:
+        """`differentiable_loss` of terms at hand."""
         surrogate = self.surrogate(terms).sum()
         with torch.no_grad():
             bound = self.bound(terms).sum()
@@ -136,16 +140,21 @@ class DiscreteELBO(ELBO, nn.Module):
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         """Run guide and model once, at the guide's draws."""
         vae = owner(model, guide)
-        if vae is not None and self.analytic_kl and not self.uses_pair:
-            drawn = run(vae, self.num_particles, args, kwargs)
+        if vae is not None and not kwargs and self.may_go_directly(vae):
+            drawn = score(vae, self.num_particles, args)
             if drawn is not None:
-                return self._gather(drawn)
+                return self.gather(drawn)
         terms = self._traced_terms(model, guide, args, kwargs)
         if vae is not None and self.analytic_kl:
             remember(vae, terms.pair, self.closed_form_sites(terms.pair))
         return terms
 
-    def _gather(self, run: Run) -> Terms:
+    def may_go_directly(self, vae: DiscreteVAE) -> bool:
+        """Whether the terms of a model need no traces."""
+        return self.analytic_kl and not self.uses_pair and is_plain(vae)
+
+    def gather(self, run: Run) -> Terms:
+        """The terms of a run without traces."""
         kl = run.kl_latent.sum(-1)
         return Terms(
             run.log_likelihood,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
@@ -48,34 +49,42 @@ def remember(vae: DiscreteVAE, pair: Pair, closed: set[str]) -> None:
         _PLAIN.discard(vae)
 
 
-def run(vae: DiscreteVAE, num_particles: int, args: Any, kwargs: Any) -> Run | None:
-    """Draw codes and score them; None where only the traces will do.
+def is_plain(vae: DiscreteVAE) -> bool:
+    """Whether `score` may take the place of the traces.
 
-    They do where a messenger wants to see the sites, where Pyro's checks are on, and until
-    `remember` has seen the model's traces.
+    Not where a messenger wants to see the sites, where Pyro's checks are on, and until `remember`
+    has seen the model's traces.
+    """
+    return vae in _PLAIN and not am_i_wrapped() and not is_validation_enabled()
+
+
+def score(
+    vae: DiscreteVAE,
+    num_particles: int,
+    args: Sequence[Tensor],
+    log_e: Callable[[Tensor], Tensor] = log_exponentials,
+) -> Run | None:
+    """Draw codes by the Gumbel-max trick and score them; None where a part was swapped.
 
     Args:
-        vae: a model.
+        vae: a plain model.
         num_particles: S.
         args: x (B, *event), and labels (B,) where the prior takes them.
-        kwargs: none.
+        log_e: of a tensor, gives log E, E ~ Exp(1), of its shape: the draws.
     """
-    if vae not in _PLAIN or kwargs or am_i_wrapped() or is_validation_enabled():
-        return None
     x, *labels = args
     log_q, log_p = _log_q(vae, x), _log_p(vae, labels)
-    if log_q is None or log_p is None:  # a part was swapped since
+    if log_q is None or log_p is None:
         return None
-    num = (num_particles,) if num_particles > 1 else ()
-    index = (log_q - log_exponentials(log_q, *num)).argmax(-1)
+    each = log_q.expand(num_particles, *log_q.shape) if num_particles > 1 else log_q
+    index = (each - log_e(each)).argmax(-1)
     code = one_hot(index, log_q.shape[-1], dtype=log_q.dtype)
     log_likelihood = _log_likelihood(vae, code, x)
+    log_guide = each.gather(-1, index.unsqueeze(-1)).sum((-2, -1))
     q = log_q.exp()
     # A category of probability zero contributes nothing, though its log is -inf.
     kl_latent = (q * torch.where(q > 0, log_q - log_p, 0)).sum(-1)
-    chosen = log_q.expand(*num, *log_q.shape).gather(-1, index.unsqueeze(-1))
-    log_guide = chosen.sum((-2, -1))
-    if not num:
+    if num_particles == 1:
         log_likelihood, log_guide = log_likelihood[None], log_guide[None]
     return Run(log_likelihood, log_guide, kl_latent)
 

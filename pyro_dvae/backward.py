@@ -1,0 +1,134 @@
+"""How a step of training gets its gradient: by autograd, or from one compiled graph."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+
+from pyro_dvae.adam import FusedAdam
+from pyro_dvae.codes import log_exponentials
+from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.direct import score
+from pyro_dvae.vae import DiscreteVAE
+
+
+class Backward:
+    """Sets the gradients of a batch.
+
+    Args:
+        vae: model and guide.
+        elbo: a `DiscreteELBO`, or one of Pyro's own.
+        optimizer: holds the weights.
+    """
+
+    def __init__(self, vae: Any, elbo: Any, optimizer: FusedAdam) -> None:
+        self.vae, self.elbo, self.optimizer = vae, elbo, optimizer
+
+    def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
+        """Set each weight's gradient of the mean loss per datum; never reads from the device.
+
+        Args:
+            batch: what model and guide take, x (B, *event) first.
+            bad: float32 scalar, set to 1 if loss or gradient is NaN or infinite.
+
+        Returns:
+            The loss, summed over the batch, without a graph.
+        """
+        self.optimizer.forget_gradients()
+        loss: Tensor = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
+        loss.backward(torch.full_like(loss, 1 / len(batch[0])))
+        loss = loss.detach()
+        all_finite = [loss, *self.optimizer.gradients]
+        torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, torch.ones_like(bad))
+        return loss
+
+
+def can_compile(vae: Any, elbo: Any) -> bool:
+    """Whether a model's terms need no traces, once the ELBO has seen these: see `DiscreteELBO`."""
+    with pyro.validation_enabled(False):
+        plain = isinstance(elbo, DiscreteELBO) and type(vae) is DiscreteVAE
+        return plain and elbo.may_go_directly(vae)
+
+
+class CompiledBackward(Backward):
+    """The same gradient, to rounding, from loss and backward pass compiled as one graph.
+
+    Data and draws come from outside of the graph, so both are those of `Backward`. It is compiled
+    for the full batch; a shorter one, and all of them where compiling fails, go the other way.
+
+    Args:
+        vae: a model that `can_compile`.
+        elbo: of a loss that does not look at traces.
+        optimizer: holds the weights.
+        batch_size: B of a full batch.
+    """
+
+    def __init__(self, vae: Any, elbo: Any, optimizer: FusedAdam, batch_size: int) -> None:
+        super().__init__(vae, elbo, optimizer)
+        self.batch_size = batch_size
+        self._compiled: Any = None
+        self._failed = False
+        # A number would be part of the graph, and to change it would compile the graph anew.
+        self._beta = torch.zeros((), device=optimizer.device)
+        self._draws: Tensor | None = None
+
+    def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
+        """See `Backward`."""
+        if self._failed or len(batch[0]) != self.batch_size:
+            return super().__call__(batch, bad)
+        beta = self.elbo.beta
+        self.elbo.beta = self._beta.fill_(beta)
+        draws = log_exponentials(self._like(batch))
+        try:
+            loss, gradients = self._run(batch, draws, bad)
+        finally:
+            self.elbo.beta = beta
+        for weight, gradient in zip(self._weights, gradients, strict=True):
+            weight.grad = gradient
+        return loss
+
+    def _run(self, *args: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        if self._compiled is not None:
+            return self._compiled(*args)
+        self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
+        compiled = torch.compile(self._differentiate, fullgraph=True, dynamic=False)
+        try:
+            with torch._dynamo.config.patch(trace_autograd_ops=True):
+                result = compiled(*args)
+        except Exception as error:  # of a compiler that is missing, old or broken
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            warnings.warn(
+                f"The training step could not be compiled ({reason}); it goes on without.",
+                stacklevel=2,
+            )
+            self._failed = True
+            return self._differentiate(*args)
+        self._compiled = compiled
+        return result
+
+    def _differentiate(
+        self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        run = score(self.vae, self.elbo.num_particles, batch, lambda _: draws)
+        assert run is not None
+        loss = self.elbo.loss_of(self.elbo.gather(run))
+        seed = torch.full_like(loss, 1 / len(batch[0]))
+        gradients = torch.autograd.grad(loss, self._weights, seed, allow_unused=True)
+        loss = loss.detach()
+        # 0 times a finite number is 0, and NaN of any other: as one pass with what made it.
+        odd = loss * 0 + sum((grad * 0).sum() for grad in gradients if grad is not None)
+        bad.copy_(torch.maximum(bad, (odd != 0).to(bad.dtype)))
+        return loss, gradients
+
+    def _like(self, batch: tuple[Tensor, ...]) -> Tensor:
+        if self._draws is None:
+            weight = next(self.vae.parameters())
+            shape = self.vae.prior_codes(*batch[1:]).event_shape
+            num = self.elbo.num_particles
+            lead = (num, self.batch_size) if num > 1 else (self.batch_size,)
+            self._draws = weight.new_empty((*lead, *shape))
+        return self._draws
