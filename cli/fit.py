@@ -38,11 +38,14 @@ _SETTINGS = {
     "particles": "num_particles",
     "lr": "learning_rate",
     "range_": "range",
+    "compile_": "compile",
 }
 """Options whose setting has another name."""
 _NO_SETTINGS = {"run_dir", "resume", "epochs", "data", "data_dir", "device", "log_every"}
 _NO_SETTINGS |= {"tensorboard", *READING}
 """Options that a resumed run may change; the data are checked by themselves."""
+_LONG = 20_000
+"""Steps that repay compiling, which takes seconds and saves a tenth of each."""
 
 
 def fit(
@@ -155,6 +158,14 @@ def fit(
             "10000 rows, if left out."
         ),
     ] = None,
+    compile_: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile",
+            help="Compile the step, reinforce's and rloo's; if left out, where it can be and the "
+            "run may take 20000 steps.",
+        ),
+    ] = None,
     patience: Annotated[
         int, typer.Option(help="Epochs without a better validation ELBO before stopping; 0: never.")
     ] = 10,
@@ -240,7 +251,10 @@ def fit(
             source = run_source(facts)
         splits = run_splits(config, facts, source=source)
         check_values(config, splits)
-        _try(config, splits)  # before a folder is made
+        may_compile = _try(config, splits)  # before a folder is made
+        if resume is None and compile_ is None:
+            steps = config.epochs * -(-len(splits.train) // config.batch_size)
+            config = replace(config, compile=may_compile and steps >= _LONG)
         facts = data_facts(facts, source, splits, config)
         if tensorboard:
             require_tensorboard()
@@ -259,11 +273,16 @@ def fit(
     )
 
 
-def _try(config: Config, splits: Splits) -> None:
-    """Build the model, whose networks may not fit, and take a loss, which its parts may refuse."""
+def _try(config: Config, splits: Splits) -> bool:
+    """Build the model, whose networks may not fit, and take a loss, which its parts may refuse.
+
+    Returns:
+        Whether the step can be compiled.
+    """
     import torch
 
     from pyro_dvae import build_elbo, build_vae
+    from pyro_dvae.backward import can_compile
     from pyro_dvae.batches import check_data
     from pyro_dvae.streams import RandomStream
 
@@ -273,6 +292,14 @@ def _try(config: Config, splits: Splits) -> None:
     if config.estimator not in ("exact", "marginal"):  # which refuse nothing, and sum over codes
         with parts_that_do_not_fit():
             check_data(vae, elbo, splits.train, None, torch.device("cpu"))
+    may_compile = can_compile(vae, elbo)
+    if config.compile and not may_compile:
+        fail(
+            f"Expected a step that can be compiled for --compile; got {config.estimator}, prior "
+            f"{config.prior}, guide {config.guide}. Use reinforce or rloo with the mean-field "
+            "guide and the uniform or learned prior, or leave --compile out."
+        )
+    return may_compile
 
 
 def _named(context: typer.Context) -> set[str]:

@@ -107,6 +107,7 @@ def _prepare(
         annealing=config.annealing or 0,
         initial_beta=config.initial_beta,
         seed=config.seed,
+        compiled=config.compile,
     )
     if resume:
         with user_errors():

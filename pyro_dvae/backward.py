@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import torch
@@ -67,6 +67,8 @@ class CompiledBackward(Backward):
         batch_size: B of a full batch.
     """
 
+    backend: ClassVar[str] = "inductor"
+
     def __init__(self, vae: Any, elbo: Any, optimizer: FusedAdam, batch_size: int) -> None:
         super().__init__(vae, elbo, optimizer)
         self.batch_size = batch_size
@@ -95,9 +97,12 @@ class CompiledBackward(Backward):
         if self._compiled is not None:
             return self._compiled(*args)
         self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
-        compiled = torch.compile(self._differentiate, fullgraph=True, dynamic=False)
+        compiled = torch.compile(
+            self._differentiate, fullgraph=True, dynamic=False, backend=self.backend
+        )
         try:
-            with torch._dynamo.config.patch(trace_autograd_ops=True):
+            # The gradient is part of the graph; and each trainer of a process has a graph.
+            with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
                 result = compiled(*args)
         except Exception as error:  # of a compiler that is missing, old or broken
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)

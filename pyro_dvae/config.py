@@ -79,6 +79,8 @@ class Config:
     """Kept for testing, likewise; None for the data's own test part."""
     patience: int | None = 10
     """None where nothing is kept for validation."""
+    compile: bool = False
+    """Whether the training step is one compiled graph: see `Trainer`."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -1,0 +1,138 @@
+"""Tests of the compiled gradient: autograd's, to rounding, from the same draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from zoo import ELBOS, make_vae, tiny_data, tiny_vae
+
+from pyro_dvae import DiscreteELBO, Trainer
+from pyro_dvae.backward import CompiledBackward, can_compile
+
+BATCH_SIZE = 4
+NUM_DATA = 10  # so that the last batch is short
+
+
+@pytest.fixture(autouse=True)
+def fast_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The same graph, forward and backward, without the seconds that its code takes."""
+    monkeypatch.setattr(CompiledBackward, "backend", "aot_eager")
+    torch._dynamo.reset()  # type: ignore[no-untyped-call, unused-ignore]
+    yield
+    torch._dynamo.reset()  # type: ignore[no-untyped-call, unused-ignore]
+
+
+def trainer(elbo: DiscreteELBO, prior: str = "uniform", **options: Any) -> Trainer:
+    torch.manual_seed(1)
+    vae = make_vae(prior)
+    return Trainer(vae, elbo, tiny_data(NUM_DATA), batch_size=BATCH_SIZE, **options)
+
+
+def after(trained: Trainer, epochs: int) -> Tensor:
+    """Every number that training has made."""
+    elbos = [record.train_elbo for record in trained.run(epochs)]
+    state = [value.flatten() for value in trained.elbo.state_dict().values()]
+    weights = [weight.detach().flatten() for weight in trained.vae.parameters()]
+    return torch.cat([torch.tensor(elbos), *state, *weights])
+
+
+def was_compiled(trained: Trainer) -> bool:
+    return getattr(trained._backward, "_compiled", None) is not None
+
+
+NAMES = ["reinforce", "reinforce, constant", "reinforce, running mean", "rloo"]
+OPTIONS: list[dict[str, Any]] = [{}, {"annealing": 2, "initial_beta": 3.0}]
+
+
+CASES = [*((name, "uniform") for name in NAMES), ("rloo", "learned")]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(("name", "prior"), CASES)
+def test_trains_alike(name: str, prior: str, options: dict[str, Any]) -> None:
+    """With a short last batch, while beta falls, and in what the ELBO remembers."""
+    eager, compiled = (
+        trainer(ELBOS[name](), prior, compiled=flag, **options) for flag in (False, True)
+    )
+    expected, found = after(eager, 3), after(compiled, 3)
+    assert was_compiled(compiled)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    assert isinstance(compiled.elbo.beta, float)
+
+
+def test_free_bits() -> None:
+    results = [
+        after(trainer(ELBOS["rloo"](free_bits=0.05), compiled=flag), 2) for flag in (False, True)
+    ]
+    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_compiler_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own code, where there is a C++ compiler."""
+    monkeypatch.setattr(CompiledBackward, "backend", "inductor")
+    expected = after(trainer(ELBOS["rloo"]()), 2)
+    compiled = trainer(ELBOS["rloo"](), compiled=True)
+    try:
+        found = after(compiled, 2)
+    except UserWarning as warning:
+        pytest.skip(f"no compiler: {warning}")
+    assert was_compiled(compiled)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_continues_bit_for_bit() -> None:
+    whole = trainer(ELBOS["rloo"](), compiled=True)
+    first = trainer(ELBOS["rloo"](), compiled=True)
+    *_, _ = first.run(1)
+    second = trainer(ELBOS["rloo"](), compiled=True)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(after(second, 3)[-20:], after(whole, 3)[-20:])
+
+
+def test_goes_on_where_compiling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says so, and not a draw is lost."""
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no compiler here\nand many lines of it")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
+    expected = after(trainer(ELBOS["rloo"]()), 2)
+    compiled = trainer(ELBOS["rloo"](), compiled=True)
+    with pytest.warns(UserWarning, match=r"^The training step .* \(no compiler here\); it goes on"):
+        found = after(compiled, 2)
+    assert not was_compiled(compiled)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+def test_names_what_is_not_finite() -> None:
+    trained = trainer(ELBOS["rloo"](), compiled=True)
+    *_, _ = trained.run(1)
+    weights = [weight.detach().clone() for weight in trained.vae.parameters()]
+    with torch.no_grad():
+        trained.vae.decoder.layers[-1].bias[0] = torch.nan  # type: ignore[union-attr, index]
+    with pytest.raises(FloatingPointError, match=r"the reconstruction term.*at step 1 of 3"):
+        *_, _ = trained.run(2)
+    after_it = list(trained.vae.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(weights[:-1], after_it[:-1], strict=True))
+
+
+@pytest.mark.parametrize("name", ["gumbel-softmax", "enumerated", "rebar"])
+def test_refuses_what_needs_traces(name: str) -> None:
+    with pytest.raises(ValueError, match=r"whose step compiles; got \w+ELBO and DiscreteVAE"):
+        trainer(ELBOS[name](), compiled=True)
+
+
+def test_can_compile() -> None:
+    vae, elbo = tiny_vae(), ELBOS["rloo"]()
+    assert not can_compile(vae, elbo)  # nothing has seen its sites
+    elbo.loss(vae.model, vae.guide, tiny_data(3))
+    assert can_compile(vae, elbo)
+    assert not can_compile(vae, ELBOS["gumbel-softmax"]())
+    other = make_vae("autoregressive")
+    elbo.loss(other.model, other.guide, tiny_data(3))
+    assert not can_compile(other, elbo)
