@@ -19,24 +19,36 @@ class WeightAverage:
     Args:
         module: whose parameters to average.
         decay: c after many steps, in [0, 1); 0 makes the average the weights themselves.
+        captured: let `update` be part of a `CapturedStep`: it then finds c on the device.
     """
 
-    def __init__(self, module: nn.Module, decay: float) -> None:
+    def __init__(self, module: nn.Module, decay: float, *, captured: bool = False) -> None:
         self.decay = decay
         self.num_steps = 0
         self._names = [name for name, _ in module.named_parameters()]
         self._weights: list[Tensor] = list(module.parameters())
         self._average = [weight.detach().clone() for weight in self._weights] if decay else []
         self._kept: list[Tensor] | None = None
+        self._share: float | Tensor = 0.0  # 1 - c
+        if captured and self._average:
+            self._share = self._average[0].new_zeros((), dtype=torch.float64)
 
-    @torch.no_grad()
-    def update(self) -> None:
-        """Take in the weights after a step."""
+    def next_step(self) -> None:
+        """Count a step, before it, and settle its c: what no capture can do."""
         if self.decay == 0:
             return
         self.num_steps += 1
-        decay = min(self.decay, (1 + self.num_steps) / (10 + self.num_steps))
-        torch._foreach_lerp_(self._average, self._weights, 1 - decay)
+        share = 1 - min(self.decay, (1 + self.num_steps) / (10 + self.num_steps))
+        self._share = self._share.fill_(share) if isinstance(self._share, Tensor) else share
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the weights after the step that `next_step` counted."""
+        if isinstance(self._share, Tensor):
+            for average, weight in zip(self._average, self._weights, strict=True):
+                average.lerp_(weight, self._share.to(average.dtype))
+        elif self.decay:
+            torch._foreach_lerp_(self._average, self._weights, self._share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

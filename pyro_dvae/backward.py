@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pyro
@@ -82,6 +84,7 @@ class CompiledBackward(Backward):
         """See `Backward`."""
         if self._failed or len(batch[0]) != self.batch_size:
             return super().__call__(batch, bad)
+        self.optimizer.forget_gradients()  # so that the graph writes into their memory
         beta = self.elbo.beta
         self.elbo.beta = self._beta.fill_(beta)
         draws = log_exponentials(self._like(batch))
@@ -97,8 +100,13 @@ class CompiledBackward(Backward):
         if self._compiled is not None:
             return self._compiled(*args)
         self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
+        options = {"guard_filter_fn": _without_networks} if self._knows_networks() else None
         compiled = torch.compile(
-            self._differentiate, fullgraph=True, dynamic=False, backend=self.backend
+            self._differentiate,
+            fullgraph=True,
+            dynamic=False,
+            backend=self.backend,
+            options=options,
         )
         try:
             # The gradient is part of the graph; and each trainer of a process has a graph.
@@ -114,6 +122,10 @@ class CompiledBackward(Backward):
             return self._differentiate(*args)
         self._compiled = compiled
         return result
+
+    def _knows_networks(self) -> bool:
+        owners = {type(module).__module__.partition(".")[0] for module in self.vae.modules()}
+        return self.backend == "inductor" and owners <= {"torch", "pyro_dvae"}
 
     def _differentiate(
         self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor
@@ -137,3 +149,12 @@ class CompiledBackward(Backward):
             lead = (num, self.batch_size) if num > 1 else (self.batch_size,)
             self._draws = weight.new_empty((*lead, *shape))
         return self._draws
+
+
+def _without_networks(guards: Sequence[Any]) -> list[bool]:
+    """The guards to keep: what a step asks before it uses the graph.
+
+    Of some 400 most look whether a layer is still what it was, at each step, for longer than the
+    sums over the data take. The library's own layers hold nothing but weights, which are inputs.
+    """
+    return [not re.search(r"\.vae\b|_weights|^G\[", guard.name) for guard in guards]

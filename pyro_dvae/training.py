@@ -27,6 +27,8 @@ from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.evaluation import evaluate
 from pyro_dvae.failures import describe_failure
+from pyro_dvae.graphs import CapturedStep, check_capture
+from pyro_dvae.precision import in_bfloat16
 from pyro_dvae.records import EpochRecord
 from pyro_dvae.resume import TrainingState, pack, unpack
 from pyro_dvae.streams import RandomStream
@@ -57,10 +59,14 @@ class Trainer:
         compiled: get the gradient of full batches from one graph that `torch.compile` makes in the
             first step, in seconds; the same to rounding, and sooner. Where that fails, a warning
             says so and training goes on without.
+        capture: on a CUDA device, replay the whole step of full batches as one CUDA graph; see
+            `CapturedStep`. It was written without such a device at hand.
+        bfloat16: encoder and decoder compute in it in training steps, and nowhere else.
 
     Raises:
         ValueError: an argument out of range, an ELBO without beta that is to be annealed, data
-            outside the likelihood's support, or a step to compile that needs Pyro's traces.
+            outside the likelihood's support, or a step to compile or to capture that needs Pyro's
+            traces, or is not to be captured on CUDA from data there.
     """
 
     check_every = 1
@@ -80,6 +86,8 @@ class Trainer:
         initial_beta: float = 1.0,
         seed: int = 0,
         compiled: bool = False,
+        capture: bool = False,
+        bfloat16: bool = False,
     ) -> None:
         training_settings(batch_size, learning_rate, averaging, annealing, initial_beta)
         if annealing and not isinstance(elbo, DiscreteELBO):
@@ -111,7 +119,10 @@ class Trainer:
             if compiled
             else Backward(vae, elbo, self.optimizer)
         )
-        self.average = WeightAverage(vae, averaging)
+        if capture:
+            check_capture(self.device, self.data, can_compile(vae, elbo))
+        self.capture, self.bfloat16 = capture, bfloat16
+        self.average = WeightAverage(vae, averaging, captured=capture)
         self.annealing, self.initial_beta = annealing, initial_beta
         self.final_beta = elbo.beta if annealing else 1.0
         self.seed = seed
@@ -124,8 +135,21 @@ class Trainer:
         self.seconds = 0.0
         self.best: EpochRecord | None = None
         self.best_weights: dict[str, Tensor] = {}
+        # These stay where they are, as a captured step writes there.
+        self.total = torch.zeros((), device=self.device)
+        self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._bad = torch.zeros((), dtype=torch.float32, device=self.device)
+        self._beta = torch.zeros((), dtype=torch.float64, device=self.device) if capture else None
         self.restart_streams()
         self._start_epoch()
+        self._record_anew()
+
+    def _record_anew(self) -> None:
+        self._on_device: Callable[[Tensor], tuple[Tensor, ...]] = self._advance
+        if self.capture:
+            self._on_device = CapturedStep(
+                self._advance, self.batch_size, [self.noise], self.device
+            )
 
     def restart_streams(self) -> None:
         """Begin the device's streams of random numbers, at another place for each epoch."""
@@ -135,9 +159,8 @@ class Trainer:
 
     def _start_epoch(self) -> None:
         self.step, self.num_seen = 0, 0
-        self.total = torch.zeros((), device=self.device)
-        self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._bad = torch.zeros((), dtype=torch.float32, device=self.device)
+        for tensor in (self.total, self._num_good, self._bad):
+            tensor.zero_()
         self.order = self.shuffling.get_state()
 
     @property
@@ -190,10 +213,12 @@ class Trainer:
             self.vae.train()
             # Pyro's checks read from the device at every step; the trial run has made them.
             with ExitStack() as around:
-                around.callback(self._set_beta, self.final_beta)
+                around.callback(self._give_back_beta)
                 around.enter_context(self.draws)
                 around.enter_context(pyro.validation_enabled(False))
                 around.enter_context(pyro.get_param_store().scope())
+                if self.bfloat16:
+                    around.enter_context(in_bfloat16(self.vae))
                 for index in batches.split(self.batch_size)[self.step :]:
                     self._take_step(index)
                     self.seconds = clock() - start
@@ -210,15 +235,17 @@ class Trainer:
         left = max(0.0, 1 - done / self.annealing) if self.annealing else 0.0
         return self.final_beta + left * (self.initial_beta - self.final_beta)
 
-    def _set_beta(self, beta: float) -> None:
+    def _give_back_beta(self) -> None:
         if self.annealing:
-            self.elbo.beta = beta
+            self.elbo.beta = self.final_beta
 
     def _take_step(self, index: Tensor) -> None:
-        self._set_beta(self.beta)
+        if self.annealing:
+            self.elbo.beta = self.beta if self._beta is None else self._beta.fill_(self.beta)
+        self.average.next_step()
         self._batch: tuple[Tensor, ...] = ()
         try:
-            self._advance(index)
+            self._batch = self._on_device(index)
         except (RuntimeError, ValueError) as error:
             # Torch's own words where a sampler meets NaN; any other error is the caller's.
             why = describe_failure(self.vae, *self._batch) if self._batch else None
@@ -230,8 +257,8 @@ class Trainer:
         self.num_seen += len(index)
         self.step += 1
 
-    def _advance(self, index: Tensor) -> None:
-        """What a step does on the device; between looks it reads nothing from there."""
+    def _advance(self, index: Tensor) -> tuple[Tensor, ...]:
+        """What a step does on the device: the batch; between looks it reads nothing from there."""
         self._batch = arguments(self.data.batch(index, self.noise))
         loss = self._backward(self._batch, self._bad)
         if self.check_every == 1:
@@ -240,6 +267,7 @@ class Trainer:
         self.optimizer.take_step(self._bad)  # which withholds a bad step, and those after it
         self.average.update()
         self.total += loss
+        return self._batch
 
     def _look(self) -> None:
         if self._bad:
@@ -304,6 +332,8 @@ class Trainer:
         """
         unpack(self, state)
         self._num_good.fill_(self.step)
+        self._bad.zero_()
+        self._record_anew()
 
     def _not_finite(self, step: int, what: str) -> FloatingPointError:
         return FloatingPointError(
