@@ -100,13 +100,13 @@ class CompiledBackward(Backward):
         if self._compiled is not None:
             return self._compiled(*args)
         self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
-        options = {"guard_filter_fn": _without_networks} if self._knows_networks() else None
+        filtered: dict[str, Any] = {"guard_filter_fn": _without_networks}
         compiled = torch.compile(
             self._differentiate,
             fullgraph=True,
             dynamic=False,
             backend=self.backend,
-            options=options,
+            options=filtered if self._knows_networks() else None,
         )
         try:
             # The gradient is part of the graph; and each trainer of a process has a graph.

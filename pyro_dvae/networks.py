@@ -10,16 +10,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 
-def mlp(sizes: Sequence[int]) -> nn.Sequential:
+class Layers(nn.Sequential):
+    """Linear layers and ReLU, called as one: to call a module takes as long as a small layer does.
+
+    A layer that is something else, or that somebody watches through a hook, is called as ever.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., size of the first) -> (..., size of the last)."""
+        for layer in self._modules.values():
+            watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
+            if watched or layer._backward_pre_hooks or type(layer) not in (nn.Linear, nn.ReLU):
+                input = layer(input)
+            elif weights := layer._parameters:
+                input = linear(input, cast(Tensor, weights["weight"]), weights["bias"])
+            else:
+                input = torch.relu(input)
+        return input
+
+
+def mlp(sizes: Sequence[int]) -> Layers:
     """Linear layers of the given sizes with ReLU between them."""
     layers: list[nn.Module] = []
     for size_in, size_out in pairwise(sizes):
         layers += [nn.Linear(size_in, size_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    return Layers(*layers[:-1])
 
 
 class MLPEncoder(nn.Module):
