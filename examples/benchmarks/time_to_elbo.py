@@ -65,6 +65,7 @@ def ours(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
         annealing=config.annealing or 0,
         initial_beta=config.initial_beta,
         seed=config.seed,
+        compiled=config.compile,
     )
     for record in trainer.run(sys.maxsize):
         assert record.validation_elbo is not None
@@ -136,6 +137,9 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--hidden", type=int, nargs=2, default=Config.hidden)
     parser.add_argument("--threads", type=int, help="torch's; as the machine has it if left out")
+    parser.add_argument(
+        "--compile", action="store_true", help="reinforce and rloo, as pdvae fit does in long runs"
+    )
     parser.add_argument("--seed", type=int, default=Config.seed)
     parser.add_argument("--json", type=Path, help="file for the numbers, curves included")
     args = parser.parse_args()
@@ -153,7 +157,13 @@ def main() -> None:
     running = {FROM_SCRATCH: by_hand(plain, splits)}
     for name in names:
         particles = ESTIMATORS[name].particles
-        config = Config(estimator=name, num_particles=particles, seed=args.seed, hidden=args.hidden)
+        config = Config(
+            estimator=name,
+            num_particles=particles,
+            seed=args.seed,
+            hidden=args.hidden,
+            compile=args.compile and name in ("reinforce", "rloo"),
+        )
         running[f"{name} {particles}"] = ours(config, splits)
     setting = {
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
