@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +51,8 @@ def train(
     from pyro_dvae.data import DataError
     from pyro_dvae.storage import only_writer
 
-    with ExitStack() as held:
+    with ExitStack() as held, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"pdvae: {message}", file=sys.stderr)
         with user_errors():
             held.enter_context(only_writer(folder))
         try:

@@ -101,14 +101,14 @@ class CompiledBackward(Backward):
             return self._compiled(*args)
         self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
         filtered: dict[str, Any] = {"guard_filter_fn": _without_networks}
-        compiled = torch.compile(
-            self._differentiate,
-            fullgraph=True,
-            dynamic=False,
-            backend=self.backend,
-            options=filtered if self._knows_networks() else None,
-        )
         try:
+            compiled = torch.compile(
+                self._differentiate,
+                fullgraph=True,
+                dynamic=False,
+                backend=self.backend,
+                options=filtered if self._knows_networks() else None,
+            )
             # The gradient is part of the graph; and each trainer of a process has a graph.
             with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
                 result = compiled(*args)

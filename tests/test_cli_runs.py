@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import torch
 from pdvae_cli import train
 
 from pyro_dvae import Trainer, checkpoints, load_run
+from pyro_dvae.backward import CompiledBackward
 from pyro_dvae.checkpoints import STATE, WEIGHTS, read_metrics, read_state
 from pyro_dvae.storage import only_writer, read_tensors
 
@@ -76,6 +78,57 @@ def test_two_epochs_and_two_more_are_four(pdvae: Run) -> None:
     status, _, err = pdvae("fit", "--resume", "parts", "--epochs", "3")
     assert status == 2
     assert "at least the 4 epochs that parts has; got 3. Raise" in err
+
+
+class TestCompile:
+    """The gradient from one graph, asked for or where the run is long."""
+
+    @pytest.fixture(autouse=True)
+    def fast_backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(CompiledBackward, "backend", "aot_eager")
+
+    def test_two_epochs_and_two_more_are_four(self, pdvae: Run) -> None:
+        assert pdvae("fit", "whole", *SMALL, "--epochs=4", "--compile")[0] == 0
+        assert pdvae("fit", "parts", *SMALL, "--epochs=2", "--compile")[0] == 0
+        assert pdvae("fit", "--resume", "parts", "--epochs", "4")[0] == 0
+        for name in (WEIGHTS, STATE):
+            ours, theirs = (read_tensors(Path(f) / name, "a run")[0] for f in ("whole", "parts"))
+            assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ([], True),
+            (["--epochs=1"], False),
+            (["--no-compile"], False),
+            (["--estimator=gumbel-softmax"], False),
+            (["--estimator=marginal"], False),
+            (["--prior=autoregressive"], False),
+        ],
+    )
+    def test_long_runs_are(
+        self, pdvae: Run, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: bool
+    ) -> None:
+        fit = importlib.import_module("pdvae_cli.fit")
+        monkeypatch.setattr(fit, "_LONG", 10)  # of 5 steps an epoch
+        assert pdvae("fit", "run", *SMALL, "--epochs=2", *options)[0] == 0
+        config = json.loads(Path("run/config.json").read_text())["config"]
+        assert config["compile"] is expected
+
+    @pytest.mark.parametrize("options", [["--estimator=exact"], ["--guide=autoregressive"]])
+    def test_refused_before_a_folder_is_made(self, pdvae: Run, options: list[str]) -> None:
+        status, _, err = pdvae("fit", "run", *SMALL, "--compile", *options)
+        assert status == 2
+        assert err.startswith("pdvae: Expected a step that can be compiled for --compile; got ")
+        assert not Path("run").exists()
+
+    @pytest.mark.filterwarnings("default:The training step")
+    def test_a_line_says_that_it_failed(self, pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(CompiledBackward, "backend", "no such backend")
+        status, _, err = pdvae("fit", "run", *SMALL, "--epochs=1", "--compile")
+        assert status == 0
+        assert err.startswith("pdvae: The training step could not be compiled (")
+        assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
