@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import pyro
@@ -28,7 +28,7 @@ from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.evaluation import evaluate
 from pyro_dvae.failures import describe_failure
 from pyro_dvae.graphs import CapturedStep, check_capture
-from pyro_dvae.precision import in_bfloat16
+from pyro_dvae.precision import Bfloat16
 from pyro_dvae.records import EpochRecord
 from pyro_dvae.resume import TrainingState, pack, unpack
 from pyro_dvae.streams import RandomStream
@@ -121,7 +121,8 @@ class Trainer:
         )
         if capture:
             check_capture(self.device, self.data, can_compile(vae, elbo))
-        self.capture, self.bfloat16 = capture, bfloat16
+        self.capture = capture
+        self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
         self.average = WeightAverage(vae, averaging, captured=capture)
         self.annealing, self.initial_beta = annealing, initial_beta
         self.final_beta = elbo.beta if annealing else 1.0
@@ -217,8 +218,7 @@ class Trainer:
                 around.enter_context(self.draws)
                 around.enter_context(pyro.validation_enabled(False))
                 around.enter_context(pyro.get_param_store().scope())
-                if self.bfloat16:
-                    around.enter_context(in_bfloat16(self.vae))
+                around.enter_context(self._precision)
                 for index in batches.split(self.batch_size)[self.step :]:
                     self._take_step(index)
                     self.seconds = clock() - start

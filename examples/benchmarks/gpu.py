@@ -1,0 +1,314 @@
+"""All that a card is to show, in one run of under 4 minutes: step times, evaluation, bfloat16.
+
+The tutorial's networks, code of 4 x 8, batches of 100 binarised anew at each step, data on the
+card. Contenders of a table take turns, an epoch each; what fails is left out, with its error in a
+line, and JSON is written after each part, so a run that breaks off has said what it could. A step
+captured as a CUDA graph comes in a table of its own, after the others, for a capture that fails
+can leave CUDA unusable. **Nothing here has run on a card yet**; --device cpu --quick runs the same
+code without one.
+
+On a machine that has PyTorch for its card and no package index, carry the wheels of Pyro, and the
+repository; on one that has an index `pip install .` is enough:
+
+    python3 -m pip download --no-deps --only-binary=:all: -d .whl pyro-ppl==1.9.2 pyro-api==0.1.2
+
+    python3 -m pip install --no-index --no-deps --target /tmp/site .whl/*.whl
+    export PYTHONPATH=/tmp/site:. && python3 examples/benchmarks/gpu.py --json gpu.json
+    python3 -m pytest -n 0 -W default tests/test_graphs.py
+
+Example: python examples/benchmarks/gpu.py --device cpu --quick --json gpu.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyro
+import torch
+from pyro.infer import SVI, Trace_ELBO
+from pyro.optim import Adam  # type: ignore[attr-defined]
+from torch import Tensor
+
+from pyro_dvae import (
+    BinaryImages,
+    Config,
+    ReinforceELBO,
+    RlooELBO,
+    Trainer,
+    __version__,
+    build_vae,
+    load_images,
+    log_marginal,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from_scratch: Any = import_module("from_scratch")
+
+BATCH_SIZE, LEARNING_RATE = 100, 5e-4
+PLAIN = "plain SVI"
+SHARES = {"steps": 0.5, "evaluation": 0.6, "captured": 0.9}
+"""Of the time, when the last round of a part may begin."""
+Call = Callable[[], object]
+Rows = dict[str, dict[str, Any]]
+
+
+class Bench:
+    """What is measured on a device, and how often; `quick` only shows that everything runs."""
+
+    def __init__(self, device: torch.device, images: Tensor, rounds: int, quick: bool) -> None:
+        self.device, self.rounds, self.quick = device, rounds, quick
+        self.hidden = (8, 6) if quick else (512, 256)
+        self.num_steps = 5 if quick else 600  # the first three of a captured step are warm-up
+        num_data = self.num_steps * BATCH_SIZE
+        copies = -(-num_data // len(images))
+        self.images = images.repeat(copies, 1, 1)[:num_data].to(device)
+
+    def vae(self, num_latents: int = 4) -> Any:
+        """The tutorial's model."""
+        config = Config(num_latents=num_latents, num_categories=8, hidden=self.hidden)
+        return build_vae(config, self.images.shape[1:]).to(self.device)
+
+    def ours(self, elbo: Any, **options: Any) -> Call:
+        """An epoch of `Trainer`: what it does between epochs included."""
+        options |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
+        records = Trainer(self.vae(), elbo, BinaryImages(self.images), **options).run(sys.maxsize)
+        return lambda: next(records)
+
+    def plain_svi(self) -> Call:
+        """Pyro alone: `SVI` with `Trace_ELBO` and Pyro's Adam."""
+        vae = self.vae()
+        svi = SVI(vae.model, vae.guide, Adam({"lr": LEARNING_RATE}), Trace_ELBO())
+
+        def epoch() -> None:
+            pyro.clear_param_store()  # of other contenders' weights
+            for x in self.batches():
+                svi.step(x.reshape(-1, *self.images.shape[1:]))
+
+        return epoch
+
+    def by_hand(self) -> Call:
+        """examples/from_scratch.py, with the fused Adam."""
+        sizes = (self.images[0].numel(), 4, 8, self.hidden)
+        encoder = from_scratch.make_encoder(*sizes).to(self.device)
+        decoder = from_scratch.make_decoder(*sizes).to(self.device)
+        weights = [*encoder.parameters(), *decoder.parameters()]
+        optimizer = torch.optim.Adam(weights, LEARNING_RATE, fused=True)
+
+        def epoch() -> None:
+            for x in self.batches():
+                _, loss = from_scratch.recipe(encoder, decoder, x)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        return epoch
+
+    def batches(self) -> Any:
+        """Of an epoch, binarised anew, (B, P)."""
+        order = torch.randperm(len(self.images), device=self.device)
+        return (from_scratch.binarize(self.images[index]) for index in order.split(BATCH_SIZE))
+
+    def measure(self, build: dict[str, Callable[[], Call]], until: float, each: int) -> Rows:
+        """Name -> times of a contender, by as many rounds as there is time for, at least one.
+
+        Args:
+            build: name -> what makes a contender; it is called once before it is timed.
+            until: by `time.perf_counter`, when no further round begins.
+            each: what the time of a call is divided by.
+        """
+        ready: dict[str, Call] = {}
+        errors: dict[str, str] = {}
+        times: dict[str, list[float]] = {}
+        for name, make in build.items():
+            torch.manual_seed(0)
+            try:
+                ready[name] = make()
+                self.seconds(ready[name])
+                times[name] = []
+            except Exception as error:
+                errors[name] = _line(error)
+        for turn in range(self.rounds):
+            if turn and time.perf_counter() > until:
+                break
+            for name in [name for name in ready if name not in errors]:
+                try:
+                    times[name].append(self.seconds(ready[name]) / each)
+                except Exception as error:
+                    errors[name] = _line(error)
+        rows: Rows = {name: {"error": error} for name, error in errors.items()}
+        return rows | {n: _summary(took) for n, took in times.items() if n not in errors}
+
+    def seconds(self, call: Call) -> float:
+        """Of one call, until the device is done."""
+        self.wait()
+        start = time.perf_counter()
+        call()
+        self.wait()
+        return time.perf_counter() - start
+
+    def wait(self) -> None:
+        """Until the device is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def steps(self, until: float) -> Rows:
+        """Of one step, whose work Python sends to the device piece by piece."""
+        mean = partial(ReinforceELBO, baseline="running_mean")
+        build: dict[str, Callable[[], Call]] = {
+            PLAIN: self.plain_svi,
+            "by hand": self.by_hand,
+            "ours": lambda: self.ours(mean()),
+            "ours, RLOO 4": lambda: self.ours(RlooELBO(4)),
+            "ours, bfloat16": lambda: self.ours(mean(), bfloat16=True),
+        }
+        if not self.quick:  # it takes a compiler, and most of a minute
+            build["ours, compiled"] = lambda: self.ours(mean(), compiled=True)
+        return _against(PLAIN, self.measure(build, until, self.num_steps))
+
+    def captured_steps(self, until: float) -> Rows:
+        """Of one step, whose work the device knows beforehand, again beside plain SVI."""
+        mean = partial(ReinforceELBO, baseline="running_mean")
+        build: dict[str, Callable[[], Call]] = {
+            PLAIN: self.plain_svi,
+            "captured": lambda: self.ours(mean(), capture=True),
+            "captured, bfloat16": lambda: self.ours(mean(), capture=True, bfloat16=True),
+            "captured, RLOO 4": lambda: self.ours(RlooELBO(4), capture=True),
+        }
+        if not self.quick:
+            build["captured, compiled"] = lambda: self.ours(mean(), capture=True, compiled=True)
+        return _against(PLAIN, self.measure(build, until, self.num_steps))
+
+    def evaluation(self, until: float) -> Rows:
+        """Of log p(x), exactly, beside the bare matrix product that it contains."""
+        num_data, num_latents = (100, 2) if self.quick else (10_000, 4)
+        x = (self.images[:num_data] > 127).float()
+        vae, flat = self.vae(num_latents), x.flatten(1)
+        logits = torch.randn(flat.shape[1], 8**num_latents, device=self.device)
+        build: dict[str, Callable[[], Call]] = {
+            "bare product": lambda: lambda: flat @ logits,
+            "log_marginal": lambda: torch.no_grad()(lambda: log_marginal(vae, x)),
+        }
+        return _against("bare product", self.measure(build, until, 1))
+
+    def elbos(self, train: Tensor, test: Tensor, epochs: int, capture: bool) -> Rows:
+        """Exact validation ELBO after a short training, in nats per image."""
+        rows: Rows = {}
+        held_out = BinaryImages(test.to(self.device)).fixed(0)
+        estimators: dict[str, Callable[[], Any]] = {
+            "REINFORCE": lambda: ReinforceELBO(baseline="running_mean"),
+            "RLOO 4": lambda: RlooELBO(4),
+        }
+        for estimator, make in estimators.items():
+            for flag in (False, True):
+                torch.manual_seed(0)
+                options: dict[str, Any] = {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
+                options |= {"averaging": 0.99, "capture": capture, "bfloat16": flag}
+                name = f"{estimator}, {'bfloat16' if flag else 'float32'}"
+                try:
+                    data = BinaryImages(train.to(self.device))
+                    trainer = Trainer(self.vae(), make(), data, held_out, **options)
+                    rows[name] = {"elbo": [r.validation_elbo for r in trainer.run(epochs)][-1]}
+                except Exception as error:
+                    rows[name] = {"error": _line(error)}
+        return rows
+
+
+def _line(error: Exception) -> str:
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0] if said else ''}"
+
+
+def _summary(seconds: list[float]) -> dict[str, Any]:
+    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else 3 * seconds
+    quartiles = [1e3 * low, 1e3 * high]
+    return {"median_ms": 1e3 * statistics.median(seconds), "quartiles_ms": quartiles}
+
+
+def _against(name: str, rows: Rows) -> Rows:
+    """With the ratio of each median to one of them."""
+    base = rows.get(name, {}).get("median_ms")
+    for row in rows.values():
+        if "median_ms" in row:
+            row["ratio"] = None if base is None else row["median_ms"] / base
+    return rows
+
+
+def show(title: str, rows: Rows) -> None:
+    """Print a part of the table."""
+    print(f"\n{title:24} {'median':>9}     {'quartiles':>19}  {'ratio':>8}")
+    for name, row in rows.items():
+        if "error" in row:
+            print(f"{name:24} left out: {row['error']}")
+        elif "elbo" in row:
+            print(f"{name:24} {row['elbo']:9.2f} nats per image")
+        else:
+            low, high = row["quartiles_ms"]
+            ratio = "" if row["ratio"] is None else f"{row['ratio']:8.3f}"
+            print(f"{name:24} {row['median_ms']:9.4f} ms  {low:9.4f} {high:9.4f}  {ratio}")
+
+
+def main() -> None:
+    """Measure part by part; after each print it, and write what there is so far."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda", type=torch.device)
+    parser.add_argument("--data", default="mnist-sample", help="or mnist, for the ELBOs")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--epochs", type=int, default=20, help="of the short training")
+    parser.add_argument("--seconds", type=float, default=180.0, help="after which no round begins")
+    parser.add_argument("--quick", action="store_true", help="in seconds, to see that it runs")
+    parser.add_argument("--json", type=Path, help="file for the numbers")
+    args = parser.parse_args()
+
+    start, images = time.perf_counter(), load_images(args.data)
+    bench = Bench(args.device, images.train, args.rounds, args.quick)
+    on_card = args.device.type == "cuda"
+    setting: dict[str, Any] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+        "device": torch.cuda.get_device_name(args.device) if on_card else "cpu",
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "pyro": pyro.__version__,
+        "pyro_dvae": __version__,
+        "rounds": args.rounds,
+        "steps": bench.num_steps,
+    }
+    print(", ".join(f"{key} {value}" for key, value in setting.items()))
+    size = 200 if args.quick else len(images.train)
+    train, test = images.train[:size], images.test[:size]
+    begin = {name: start + share * args.seconds for name, share in SHARES.items()}
+    parts: dict[str, tuple[str, Callable[[], Rows]]] = {
+        "steps": (f"a step, to {PLAIN}", lambda: bench.steps(begin["steps"])),
+        "evaluation": ("evaluation", lambda: bench.evaluation(begin["evaluation"])),
+        "elbos": (
+            f"validation after {args.epochs} epochs",
+            lambda: bench.elbos(train, test, args.epochs, False),
+        ),
+        "captured": (f"captured, to {PLAIN}", lambda: bench.captured_steps(begin["captured"])),
+        "captured_elbos": (
+            "validation, captured",
+            lambda: bench.elbos(train, test, args.epochs, True),
+        ),
+    }
+    report: dict[str, Any] = {"setting": setting}
+    for key, (title, part) in parts.items():
+        report[key] = part()
+        show(title, report[key])
+        setting["seconds"] = round(time.perf_counter() - start, 1)
+        if args.json is not None:
+            args.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
