@@ -166,6 +166,9 @@ def fit(
             "run may take 20000 steps.",
         ),
     ] = None,
+    bfloat16: Annotated[
+        bool, typer.Option("--bfloat16", help="Networks compute in bfloat16 in training steps.")
+    ] = False,
     patience: Annotated[
         int, typer.Option(help="Epochs without a better validation ELBO before stopping; 0: never.")
     ] = 10,

@@ -111,6 +111,7 @@ def _prepare(
         initial_beta=config.initial_beta,
         seed=config.seed,
         compiled=config.compile,
+        bfloat16=config.bfloat16,
     )
     if resume:
         with user_errors():

@@ -81,6 +81,8 @@ class Config:
     """None where nothing is kept for validation."""
     compile: bool = False
     """Whether the training step is one compiled graph: see `Trainer`."""
+    bfloat16: bool = False
+    """Whether the networks compute in bfloat16 in training steps."""
     seed: int = 0
 
     def __post_init__(self) -> None:

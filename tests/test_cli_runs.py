@@ -80,6 +80,20 @@ def test_two_epochs_and_two_more_are_four(pdvae: Run) -> None:
     assert "at least the 4 epochs that parts has; got 3. Raise" in err
 
 
+def test_bfloat16_is_a_setting(pdvae: Run) -> None:
+    """Of the steps alone, and of the run: it goes on as it began."""
+    for name, *options in (("plain",), ("whole", "--bfloat16"), ("parts", "--bfloat16")):
+        epochs = 1 if name == "parts" else 2
+        assert pdvae("fit", name, *SMALL, f"--epochs={epochs}", *options)[0] == 0
+    assert pdvae("fit", "--resume", "parts", "--epochs=2")[0] == 0
+    plain, whole, parts = (
+        read_tensors(Path(folder) / WEIGHTS, "a run")[0] for folder in ("plain", "whole", "parts")
+    )
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert all(value.dtype == plain[name].dtype for name, value in whole.items())
+    assert not all(torch.equal(whole[name], plain[name]) for name in whole)
+
+
 class TestCompile:
     """The gradient from one graph, asked for or where the run is long."""
 
