@@ -21,6 +21,8 @@ from pyro_dvae.codes import code_logits, describe_codes, enumerate_codes, num_co
 MAX_SUMMED_CODES = 2**20
 """Largest K^D that `log_marginal` sums over, in chunks."""
 
+_CHECKED = 10_000
+"""Data whose support is checked at once: each check makes several masks of their size."""
 ROWS = 256
 """Data that are encoded or scored at once."""
 
@@ -95,7 +97,8 @@ class Joint:
         at_least("data", len(x), 1)
         check = getattr(vae.likelihood, "check", None)
         if check is not None:
-            check(x)
+            for rows in x.split(_CHECKED):
+                check(rows)
         self.vae = vae
         if labels is None:
             self.prior, self.num_classes = vae.prior_codes(), 1
