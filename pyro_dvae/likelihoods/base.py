@@ -17,8 +17,8 @@ class Likelihood(nn.Module):
 
     A likelihood is a module with `num_params` (parameters per element of a datum), `support`, and
     `forward(params, event_dim)`, which returns a distribution whose last `event_dim` dimensions
-    are one datum. `check(x)` refuses data outside the support. A subclass may add `features(x)`,
-    what an encoder sees of x, and `calibrate(x)`, which sets buffers from training data.
+    are one datum. `check(x)` refuses data outside the support. A subclass may change `features(x)`,
+    what an encoder sees of x, and add `calibrate(x)`, which sets buffers from training data.
 
     The methods below see a datum as P elements in a row, and its parameters as (..., P), or
     (..., P, num_params) where num_params exceeds 1.
@@ -49,6 +49,10 @@ class Likelihood(nn.Module):
                 f"num_params={self.num_params}."
             )
         return FlatDistribution(self, params, event_dim)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What an encoder sees of data, (B, *event): the data, unless a subclass says else."""
+        return x
 
     def check(self, x: Tensor) -> None:
         """Refuse data outside the support, before the first step."""
