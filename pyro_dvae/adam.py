@@ -25,11 +25,7 @@ class FusedAdam(torch.optim.Adam):
         self._is_fused = weights[0].device.type != "mps"  # whose Adam has no fused step here
         super().__init__(weights, learning_rate, fused=self._is_fused)
         self._is_plain = self._is_fused and len({weight.dtype for weight in weights}) == 1
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """All of them."""
-        return [weight for group in self.param_groups for weight in group["params"]]
+        self.weights = list(weights)
 
     @property
     def device(self) -> torch.device:

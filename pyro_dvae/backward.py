@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pyro
 import torch
+from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor
 
 from pyro_dvae.adam import FusedAdam
 from pyro_dvae.codes import log_exponentials
 from pyro_dvae.elbos.base import DiscreteELBO
-from pyro_dvae.elbos.direct import score
 from pyro_dvae.vae import DiscreteVAE
 
 
@@ -29,6 +29,8 @@ class Backward:
 
     def __init__(self, vae: Any, elbo: Any, optimizer: FusedAdam) -> None:
         self.vae, self.elbo, self.optimizer = vae, elbo, optimizer
+        self._is_plain = can_compile(vae, elbo)
+        self._one = torch.ones((), device=optimizer.device, dtype=torch.float32)
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """Set each weight's gradient of the mean loss per datum; never reads from the device.
@@ -41,19 +43,28 @@ class Backward:
             The loss, summed over the batch, without a graph.
         """
         self.optimizer.forget_gradients()
-        loss: Tensor = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
+        loss = self._loss(batch)
         loss.backward(torch.full_like(loss, 1 / len(batch[0])))
         loss = loss.detach()
         all_finite = [loss, *self.optimizer.gradients]
-        torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, torch.ones_like(bad))
+        torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, self._one)
         return loss
+
+    def _loss(self, batch: tuple[Tensor, ...]) -> Tensor:
+        if self._is_plain and not am_i_wrapped():  # then there is no need to ask what is what
+            terms = self.elbo.direct_terms(self.vae, batch)
+            if terms is not None:
+                return self.elbo.loss_of(terms)
+        return self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
 
 
 def can_compile(vae: Any, elbo: Any) -> bool:
     """Whether a model's terms need no traces, once the ELBO has seen these: see `DiscreteELBO`."""
     with pyro.validation_enabled(False):
-        plain = isinstance(elbo, DiscreteELBO) and type(vae) is DiscreteVAE
-        return plain and elbo.may_go_directly(vae)
+        if type(vae) is not DiscreteVAE or not isinstance(elbo, DiscreteELBO):
+            return False
+        as_ever = type(elbo).differentiable_loss is DiscreteELBO.differentiable_loss
+        return as_ever and elbo.may_go_directly(vae)
 
 
 class CompiledBackward(Backward):
@@ -130,9 +141,8 @@ class CompiledBackward(Backward):
     def _differentiate(
         self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        run = score(self.vae, self.elbo.num_particles, batch, lambda _: draws)
-        assert run is not None
-        loss = self.elbo.loss_of(self.elbo.gather(run))
+        terms = self.elbo.direct_terms(self.vae, batch, lambda _: draws)
+        loss = self.elbo.loss_of(terms)
         seed = torch.full_like(loss, 1 / len(batch[0]))
         gradients = torch.autograd.grad(loss, self._weights, seed, allow_unused=True)
         loss = loss.detach()

@@ -163,7 +163,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "batches": {"streams"},
     "resume": {"records"},
     "second_stage": {"batches", "elbos.score_function", "records", "training", "vae"},
-    "backward": {"adam", "codes", "elbos.base", "elbos.direct", "vae"},
+    "backward": {"adam", "codes", "elbos.base", "vae"},
     "training": {
         "adam",
         "averaging",

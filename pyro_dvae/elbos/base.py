@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
@@ -11,8 +12,8 @@ from pyro.distributions.util import is_identically_zero
 from pyro.infer import ELBO
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, latent_kl_divergence
-from pyro_dvae.elbos.direct import Run, is_plain, owner, remember, score
+from pyro_dvae.codes import code_logits, latent_kl_divergence, log_exponentials
+from pyro_dvae.elbos.direct import is_plain, owner, remember, score
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
 from pyro_dvae.vae import DiscreteVAE
 
@@ -104,12 +105,17 @@ class DiscreteELBO(ELBO, nn.Module):
         """(*batch), nats per datum, the value to report."""
         return (terms.log_likelihood - terms.kl).mean(0)
 
-    def objective(self, terms: Terms) -> Tensor:
+    def objective(self, terms: Terms, score_term: Tensor | None = None) -> Tensor:
         """(*batch) mean over particles of log p(x|z) - penalty, with its pathwise gradient.
 
         In the decoder's weights that is the whole gradient (Eqs. 49 to 58 of [JL25]).
+
+        Args:
+            terms: of a run.
+            score_term: (S, *batch), added before the mean.
         """
-        return (terms.log_likelihood - terms.penalty).mean(0)
+        objective = terms.log_likelihood - terms.penalty
+        return (objective if score_term is None else objective + score_term).mean(0)
 
     def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data, without gradients."""
@@ -128,7 +134,8 @@ class DiscreteELBO(ELBO, nn.Module):
         surrogate = self.surrogate(terms).sum()
         with torch.no_grad():
             bound = self.bound(terms).sum()
-        return terms.scale * (surrogate.detach() - surrogate - bound)
+        loss = surrogate.detach() - surrogate - bound
+        return loss if terms.scale == 1 else terms.scale * loss
 
     def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data; adds the surrogate's gradient to the `.grad`s."""
@@ -141,9 +148,9 @@ class DiscreteELBO(ELBO, nn.Module):
         """Run guide and model once, at the guide's draws."""
         vae = owner(model, guide)
         if vae is not None and not kwargs and self.may_go_directly(vae):
-            drawn = score(vae, self.num_particles, args)
-            if drawn is not None:
-                return self.gather(drawn)
+            terms = self.direct_terms(vae, args)
+            if terms is not None:
+                return terms
         terms = self._traced_terms(model, guide, args, kwargs)
         if vae is not None and self.analytic_kl:
             remember(vae, terms.pair, self.closed_form_sites(terms.pair))
@@ -153,8 +160,16 @@ class DiscreteELBO(ELBO, nn.Module):
         """Whether the terms of a model need no traces."""
         return self.analytic_kl and not self.uses_pair and is_plain(vae)
 
-    def gather(self, run: Run) -> Terms:
-        """The terms of a run without traces."""
+    def direct_terms(
+        self,
+        vae: DiscreteVAE,
+        args: Sequence[Tensor],
+        log_e: Callable[[Tensor], Tensor] = log_exponentials,
+    ) -> Terms | None:
+        """Those of `score`, which needs no traces; None where a part was swapped."""
+        run = score(vae, self.num_particles, args, log_e)
+        if run is None:
+            return None
         kl = run.kl_latent.sum(-1)
         return Terms(
             run.log_likelihood,

@@ -75,7 +75,7 @@ class ReinforceELBO(DiscreteELBO):
         if isinstance(self.baseline, nn.Module):
             show_parameters_to_svi(self)
             residual = residual - self._prediction(self.baseline, terms)
-        surrogate = self.objective(terms) + (residual.detach() * terms.log_guide).mean(0)
+        surrogate = self.objective(terms, residual.detach() * terms.log_guide)
         return surrogate - residual.square().mean(0) if residual.requires_grad else surrogate
 
     def _baseline(self, signal: Tensor) -> Tensor | float:
@@ -129,7 +129,7 @@ class RlooELBO(DiscreteELBO):
         """(*batch) whose gradient is the estimator."""
         signal = terms.learning_signal.detach()  # (S, *batch)
         others = (signal.sum(0) - signal) / (self.num_particles - 1)
-        return self.objective(terms) + ((signal - others) * terms.log_guide).mean(0)
+        return self.objective(terms, (signal - others) * terms.log_guide)
 
 
 _COUNT = count(1)
