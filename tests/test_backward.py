@@ -45,14 +45,16 @@ def was_compiled(trained: Trainer) -> bool:
 
 
 NAMES = ["reinforce", "reinforce, constant", "reinforce, running mean", "rloo"]
-OPTIONS: list[dict[str, Any]] = [{}, {"annealing": 2, "initial_beta": 3.0}]
+ANNEALED: dict[str, Any] = {"annealing": 2, "initial_beta": 3.0}
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    *((name, "uniform", {}) for name in NAMES),
+    ("rloo", "learned", {}),
+    ("rloo", "uniform", ANNEALED),
+    ("reinforce, running mean", "learned", ANNEALED),
+]
 
 
-CASES = [*((name, "uniform") for name in NAMES), ("rloo", "learned")]
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize(("name", "prior"), CASES)
+@pytest.mark.parametrize(("name", "prior", "options"), CASES)
 def test_trains_alike(name: str, prior: str, options: dict[str, Any]) -> None:
     """With a short last batch, while beta falls, and in what the ELBO remembers."""
     eager, compiled = (
