@@ -61,7 +61,7 @@ class FusedAdam(torch.optim.Adam):
             states = [self.state[weight] for weight in weights]
             _begin([(w, state) for w, state in zip(weights, states, strict=True) if not state])
             steps = [state["step"] for state in states]
-            taken = 1 - skip
+            taken = skip == 0
             # Weights whose first gradient came together count their steps together.
             for step in {id(step): step for step in steps}.values():
                 step += taken

@@ -41,13 +41,17 @@ class WeightAverage:
         share = 1 - min(self.decay, (1 + self.num_steps) / (10 + self.num_steps))
         self._share = self._share.fill_(share) if isinstance(self._share, Tensor) else share
 
-    @torch.no_grad()
     def update(self) -> None:
         """Take in the weights after the step that `next_step` counted."""
+        if self.decay:
+            self._update()
+
+    @torch.no_grad()
+    def _update(self) -> None:
         if isinstance(self._share, Tensor):
             for average, weight in zip(self._average, self._weights, strict=True):
                 average.lerp_(weight, self._share.to(average.dtype))
-        elif self.decay:
+        else:
             torch._foreach_lerp_(self._average, self._weights, self._share)
 
     @contextmanager

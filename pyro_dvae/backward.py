@@ -44,7 +44,7 @@ class Backward:
         """
         self.optimizer.forget_gradients()
         loss = self._loss(batch)
-        loss.backward(torch.full_like(loss, 1 / len(batch[0])))
+        loss.backward(torch.full_like(loss, 1 / batch[0].shape[0]))
         loss = loss.detach()
         all_finite = [loss, *self.optimizer.gradients]
         torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, self._one)
@@ -143,7 +143,7 @@ class CompiledBackward(Backward):
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         terms = self.elbo.direct_terms(self.vae, batch, lambda _: draws)
         loss = self.elbo.loss_of(terms)
-        seed = torch.full_like(loss, 1 / len(batch[0]))
+        seed = torch.full_like(loss, 1 / batch[0].shape[0])
         gradients = torch.autograd.grad(loss, self._weights, seed, allow_unused=True)
         loss = loss.detach()
         # 0 times a finite number is 0, and NaN of any other: as one pass with what made it.

@@ -254,7 +254,7 @@ class Trainer:
             raise self._not_finite(self.step + 1, why) from error
         if self.check_every > 1 and (self.step + 1) % self.check_every == 0:
             self._look()
-        self.num_seen += len(index)
+        self.num_seen += index.shape[0]
         self.step += 1
 
     def _advance(self, index: Tensor) -> tuple[Tensor, ...]:
@@ -263,7 +263,7 @@ class Trainer:
         loss = self._backward(self._batch, self._bad)
         if self.check_every == 1:
             self._look()
-        self._num_good += 1 - self._bad
+        self._num_good += self._bad == 0
         self.optimizer.take_step(self._bad)  # which withholds a bad step, and those after it
         self.average.update()
         self.total += loss

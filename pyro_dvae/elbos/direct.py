@@ -112,4 +112,4 @@ def _log_likelihood(vae: DiscreteVAE, code: Tensor, x: Tensor) -> Tensor:
         event_dim = len(rest) - (likelihood.num_params > 1)
         return cast(Tensor, likelihood(params, event_dim).log_prob(x))
     flat = params.reshape(*lead, -1)
-    return cast(Tensor, likelihood.log_prob(flat, x.reshape(len(x), -1).to(flat.dtype)))
+    return cast(Tensor, likelihood.log_prob(flat, x.reshape(x.shape[0], -1).to(flat.dtype)))
