@@ -98,3 +98,16 @@ def test_a_network_that_draws_is_not_plain() -> None:
     with pyro.validation_enabled(False):  # the guide has no site "shift"
         ELBOS["rloo"]().loss(vae.model, vae.guide, x)
         assert not direct.is_plain(vae)
+
+
+def test_data_of_another_shape_are_refused() -> None:
+    """Though they have as many elements as the decoder says."""
+    vae, x = tiny_vae(), tiny_data(3)
+    elbo = ELBOS["rloo"]()
+    elbo.loss(vae.model, vae.guide, x)
+    vae.decoder.output_shape = (1, *x.shape[1:])  # type: ignore[union-attr]
+    with (
+        pyro.validation_enabled(False),
+        pytest.raises(ValueError, match=r"Expected data with event shape \(1, \d+\); got"),
+    ):
+        elbo.loss(vae.model, vae.guide, x)

@@ -95,6 +95,16 @@ class TestChoose:
 
 
 class TestServe:
+    @pytest.mark.parametrize("grey", [torch.arange(256).to(torch.uint8), torch.rand(256).float()])
+    def test_is_the_draw(self, grey: torch.Tensor) -> None:
+        """In floats, bit for bit; no black value is ever 1, no white one 0."""
+        kept = grey.repeat(300)
+        served = serve(kept, stream(5))
+        assert served.dtype == torch.float32
+        assert torch.equal(served, draw(kept, stream(5)).float())
+        assert not served[kept == 0].any()
+        assert served[kept == (255 if kept.dtype == torch.uint8 else 1)].all()
+
     def test_range_maps_ends_to_certainty(self) -> None:
         kept = Preparation("dynamic", (-2, 3)).keep(torch.tensor([-2.0, 0.5, 3.0]).repeat(400, 1))
         x = serve(kept, stream())
