@@ -201,6 +201,7 @@ def fit(
     }
     with user_errors():
         from pyro_dvae import Config
+        from pyro_dvae.backward import torch_compiles
         from pyro_dvae.checkpoints import create_run, read_config
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
@@ -257,7 +258,8 @@ def fit(
         may_compile = _try(config, splits)  # before a folder is made
         if resume is None and compile_ is None:
             steps = config.epochs * -(-len(splits.train) // config.batch_size)
-            config = replace(config, compile=may_compile and steps >= _LONG)
+            is_long = steps >= _LONG
+            config = replace(config, compile=is_long and may_compile and torch_compiles())
         facts = data_facts(facts, source, splits, config)
         if tensorboard:
             require_tensorboard()

@@ -67,6 +67,13 @@ def can_compile(vae: Any, elbo: Any) -> bool:
         return as_ever and elbo.may_go_directly(vae)
 
 
+def torch_compiles() -> bool:
+    """Whether this torch can have a gradient within a graph; the import takes a second."""
+    import torch._dynamo
+
+    return hasattr(torch._dynamo.config, "trace_autograd_ops")
+
+
 class CompiledBackward(Backward):
     """The same gradient, to rounding, from loss and backward pass compiled as one graph.
 
@@ -113,6 +120,8 @@ class CompiledBackward(Backward):
         self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
         filtered: dict[str, Any] = {"guard_filter_fn": _without_networks}
         try:
+            if not torch_compiles():
+                raise RuntimeError(f"torch {torch.__version__} is too old for it")
             compiled = torch.compile(
                 self._differentiate,
                 fullgraph=True,
@@ -124,7 +133,7 @@ class CompiledBackward(Backward):
             with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
                 result = compiled(*args)
         except Exception as error:  # of a compiler that is missing, old or broken
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
             warnings.warn(
                 f"The training step could not be compiled ({reason}); it goes on without.",
                 stacklevel=2,

@@ -18,7 +18,7 @@ import torch
 from pdvae_cli import train
 
 from pyro_dvae import Trainer, checkpoints, load_run
-from pyro_dvae.backward import CompiledBackward
+from pyro_dvae.backward import CompiledBackward, torch_compiles
 from pyro_dvae.checkpoints import STATE, WEIGHTS, read_metrics, read_state
 from pyro_dvae.storage import only_writer, read_tensors
 
@@ -94,6 +94,7 @@ def test_bfloat16_is_a_setting(pdvae: Run) -> None:
     assert not all(torch.equal(whole[name], plain[name]) for name in whole)
 
 
+@pytest.mark.skipif(not torch_compiles(), reason="this torch is too old")
 class TestCompile:
     """The gradient from one graph, asked for or where the run is long."""
 

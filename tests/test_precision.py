@@ -10,7 +10,7 @@ from torch import Tensor
 from zoo import make_vae, tiny_data
 
 from pyro_dvae import EnumeratedELBO, ReinforceELBO, RlooELBO, Trainer, evaluate
-from pyro_dvae.backward import CompiledBackward
+from pyro_dvae.backward import CompiledBackward, torch_compiles
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,7 @@ def test_is_of_training_steps_alone() -> None:
     assert not {"forward"} & {*vars(vae.encoder), *vars(vae.decoder)}
 
 
+@pytest.mark.skipif(not torch_compiles(), reason="this torch is too old")
 def test_goes_with_a_compiled_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one graph, the epochs after the first included."""
     monkeypatch.setattr(CompiledBackward, "backend", "aot_eager")
