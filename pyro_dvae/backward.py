@@ -77,8 +77,9 @@ def torch_compiles() -> bool:
 class CompiledBackward(Backward):
     """The same gradient, to rounding, from loss and backward pass compiled as one graph.
 
-    Data and draws come from outside of the graph, so both are those of `Backward`. It is compiled
-    for the full batch; a shorter one, and all of them where compiling fails, go the other way.
+    Data and draws come from outside of the graph, so both are those of `Backward`; a network that
+    draws, dropout say, draws others. It is compiled for the full batch; a shorter one, and all of
+    them where compiling fails, go the other way.
 
     Args:
         vae: a model that `can_compile`.
