@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
-import torch
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, log_exponentials, one_hot
+from pyro_dvae.codes import code_logits, log_exponentials, normalised_kl, one_hot
 from pyro_dvae.elbos.pair import Pair, Program
 from pyro_dvae.guides import MeanFieldGuide
 from pyro_dvae.likelihoods import Bernoulli
@@ -81,9 +80,7 @@ def score(
     code = one_hot(index, log_q.shape[-1], dtype=log_q.dtype)
     log_likelihood = _log_likelihood(vae, code, x)
     log_guide = each.gather(-1, index.unsqueeze(-1)).sum((-2, -1))
-    q = log_q.exp()
-    # A category of probability zero contributes nothing, though its log is -inf.
-    kl_latent = (q * torch.where(q > 0, log_q - log_p, 0)).sum(-1)
+    kl_latent = normalised_kl(log_q, log_p)
     if num_particles == 1:
         log_likelihood, log_guide = log_likelihood[None], log_guide[None]
     return Run(log_likelihood, log_guide, kl_latent)
