@@ -33,18 +33,21 @@ class WeightAverage:
         if captured and self._average:
             self._share = self._average[0].new_zeros((), dtype=torch.float64)
 
-    def next_step(self) -> None:
-        """Count a step, before it, and settle its c: what no capture can do."""
-        if self.decay == 0:
-            return
-        self.num_steps += 1
-        share = 1 - min(self.decay, (1 + self.num_steps) / (10 + self.num_steps))
+    def prepare(self) -> None:
+        """Before a step, settle its c: what no capture can do."""
+        num = self.num_steps + 1
+        share = 1 - min(self.decay, (1 + num) / (10 + num))
         self._share = self._share.fill_(share) if isinstance(self._share, Tensor) else share
 
     def update(self) -> None:
-        """Take in the weights after the step that `next_step` counted."""
+        """Take in the weights after the step that `prepare` preceded; `count` counts it."""
         if self.decay:
             self._update()
+
+    def count(self) -> None:
+        """After a step that was taken: what no capture can do either."""
+        if self.decay:
+            self.num_steps += 1
 
     @torch.no_grad()
     def _update(self) -> None:

@@ -242,7 +242,7 @@ class Trainer:
     def _take_step(self, index: Tensor) -> None:
         if self.annealing:
             self.elbo.beta = self.beta if self._beta is None else self._beta.fill_(self.beta)
-        self.average.next_step()
+        self.average.prepare()
         self._batch: tuple[Tensor, ...] = ()
         try:
             self._batch = self._on_device(index)
@@ -254,6 +254,7 @@ class Trainer:
             raise self._not_finite(self.step + 1, why) from error
         if self.check_every > 1 and (self.step + 1) % self.check_every == 0:
             self._look()
+        self.average.count()
         self.num_seen += index.shape[0]
         self.step += 1
 

@@ -247,7 +247,7 @@ def test_has_no_part_on_the_host(
     trainer = Trainer(vae, ELBOS[name](), data, batch_size=4, **options)
     trainer.elbo.beta = trainer._beta
     for _ in range(2):
-        trainer.average.next_step()
+        trainer.average.prepare()
         with OnDevice():
             trainer._advance(torch.zeros(4, dtype=torch.int64, device="meta"))
     assert seen == {"meta"}
