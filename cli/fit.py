@@ -162,8 +162,8 @@ def fit(
         bool | None,
         typer.Option(
             "--compile/--no-compile",
-            help="Compile the step, reinforce's and rloo's; if left out, where it can be and the "
-            "run may take 20000 steps.",
+            help="Compile the step, reinforce's and rloo's; if left out, where it can be, "
+            "on the CPU, and the run may take 20000 steps.",
         ),
     ] = None,
     bfloat16: Annotated[
@@ -258,7 +258,7 @@ def fit(
         may_compile = _try(config, splits)  # before a folder is made
         if resume is None and compile_ is None:
             steps = config.epochs * -(-len(splits.train) // config.batch_size)
-            is_long = steps >= _LONG
+            is_long = target.type == "cpu" and steps >= _LONG  # on a card it is not measured
             config = replace(config, compile=is_long and may_compile and torch_compiles())
         facts = data_facts(facts, source, splits, config)
         if tensorboard:
