@@ -63,7 +63,11 @@ def can_compile(vae: Any, elbo: Any) -> bool:
     with pyro.validation_enabled(False):
         if type(vae) is not DiscreteVAE or not isinstance(elbo, DiscreteELBO):
             return False
-        as_ever = type(elbo).differentiable_loss is DiscreteELBO.differentiable_loss
+        # What somebody has written of these would not be asked.
+        as_ever = all(
+            getattr(getattr(elbo, name), "__func__", None) is getattr(DiscreteELBO, name)
+            for name in ("differentiable_loss", "terms")
+        )
         return as_ever and elbo.may_go_directly(vae)
 
 
@@ -116,23 +120,9 @@ class CompiledBackward(Backward):
         return loss
 
     def _run(self, *args: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        if self._compiled is not None:
-            return self._compiled(*args)
-        self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
-        filtered: dict[str, Any] = {"guard_filter_fn": _without_networks}
         try:
-            if not torch_compiles():
-                raise RuntimeError(f"torch {torch.__version__} is too old for it")
-            compiled = torch.compile(
-                self._differentiate,
-                fullgraph=True,
-                dynamic=False,
-                backend=self.backend,
-                options=filtered if self._knows_networks() else None,
-            )
-            # The gradient is part of the graph; and each trainer of a process has a graph.
-            with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
-                result = compiled(*args)
+            # A later call compiles anew where a setting has changed, and may fail then.
+            return self._compile(*args) if self._compiled is None else self._compiled(*args)
         except Exception as error:  # of a compiler that is missing, old or broken
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
             warnings.warn(
@@ -141,6 +131,22 @@ class CompiledBackward(Backward):
             )
             self._failed = True
             return self._differentiate(*args)
+
+    def _compile(self, *args: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
+        if not torch_compiles():
+            raise RuntimeError(f"torch {torch.__version__} is too old for it")
+        filtered: dict[str, Any] = {"guard_filter_fn": _without_networks}
+        compiled = torch.compile(
+            self._differentiate,
+            fullgraph=True,
+            dynamic=False,
+            backend=self.backend,
+            options=filtered if self._knows_networks() else None,
+        )
+        # The gradient is part of the graph; and each trainer of a process has a graph.
+        with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
+            result = compiled(*args)
         self._compiled = compiled
         return result
 

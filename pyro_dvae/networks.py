@@ -20,7 +20,8 @@ from torch.nn.functional import linear
 class Layers(nn.Sequential):
     """Linear layers and ReLU, called as one: to call a module takes as long as a small layer does.
 
-    A layer that is something else, or that somebody watches through a hook, is called as ever.
+    A layer that is something else, or that somebody watches through a hook of its own, is called
+    as ever.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -73,7 +74,7 @@ class MLPEncoder(nn.Module):
                 f"Expected data of shape (B, {', '.join(map(str, self.event_shape))}); "
                 f"got {tuple(x.shape)}. Build the encoder with event_shape={tuple(x.shape[1:])}."
             )
-        return self.layers(_flat(x)).view(-1, *self.code_shape)
+        return self.layers(_flat(x)).reshape(-1, *self.code_shape)
 
 
 class MLPBaseline(nn.Module):
@@ -146,7 +147,7 @@ class MLPDecoder(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """(..., D, K) -> (..., *event) or (..., *event, num_params)."""
         x = self.layers(z.flatten(-2))
-        return x.view(*z.shape[:-2], *self.output_shape)
+        return x.reshape(*z.shape[:-2], *self.output_shape)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from zoo import ELBOS, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import DiscreteELBO, Trainer
+from pyro_dvae import DiscreteELBO, RlooELBO, Trainer
 from pyro_dvae.backward import CompiledBackward, can_compile, torch_compiles
 
 pytestmark = pytest.mark.skipif(not torch_compiles(), reason="this torch is too old")
@@ -111,6 +111,52 @@ def test_goes_on_where_compiling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         found = after(compiled, 2)
     assert not was_compiled(compiled)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:The training step")  # which may say that it cannot again
+def test_a_setting_changed_meanwhile_counts() -> None:
+    results = []
+    for flag in (False, True):
+        trained = trainer(ELBOS["rloo"](), compiled=flag)
+        *_, _ = trained.run(1)
+        trained.elbo.free_bits = 0.05
+        results.append(after(trained, 3))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["terms", "differentiable_loss"])
+@pytest.mark.parametrize("on_instance", [False, True])
+def test_what_somebody_has_written_is_asked(name: str, on_instance: bool) -> None:
+    """An ELBO of one's own that changes a method, or one object's."""
+    asked = []
+
+    class Own(RlooELBO):
+        pass
+
+    elbo = Own(3)
+    method = getattr(elbo, name)
+
+    def own(*args: Any, **kwargs: Any) -> Any:
+        asked.append(name)
+        return method(*args[0 if on_instance else 1 :], **kwargs)
+
+    setattr(elbo if on_instance else Own, name, own)
+    trained = trainer(elbo)
+    asked.clear()
+    *_, _ = trained.run(1)
+    assert len(asked) == 3
+    with pytest.raises(ValueError, match="whose step compiles; got Own"):
+        trainer(elbo, compiled=True)
+
+
+def test_a_step_that_is_not_taken_is_not_averaged() -> None:
+    trained = trainer(ELBOS["rloo"](), averaging=0.9)
+    *_, _ = trained.run(1)
+    with torch.no_grad():
+        trained.vae.decoder.layers[-1].bias[0] = torch.nan  # type: ignore[union-attr, index]
+    with pytest.raises(FloatingPointError):
+        *_, _ = trained.run(2)
+    assert trained.average.num_steps == 3
 
 
 def test_names_what_is_not_finite() -> None:

@@ -12,8 +12,8 @@ repository; on one that has an index `pip install .` is enough:
 
     python3 -m pip download --no-deps --only-binary=:all: -d .whl pyro-ppl==1.9.2 pyro-api==0.1.2
 
-    python3 -m pip install --no-index --no-deps --target /tmp/site .whl/*.whl
-    export PYTHONPATH=/tmp/site:. && python3 examples/benchmarks/gpu.py --json gpu.json
+    python3 -m pip install --no-index --no-deps --target .site .whl/*.whl
+    export PYTHONPATH=.site:. && python3 examples/benchmarks/gpu.py --json gpu.json
     python3 -m pytest -n 0 -W default tests/test_graphs.py
 
 Example: python examples/benchmarks/gpu.py --device cpu --quick --json gpu.json
