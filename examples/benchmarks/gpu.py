@@ -28,6 +28,7 @@ import platform
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -127,6 +128,8 @@ class Bench:
             until: by `time.perf_counter`, when no further round begins.
             each: what the time of a call is divided by.
         """
+        # Else a step that is not compiled would be timed as one that is.
+        warnings.filterwarnings("error", "The training step could not be compiled")
         ready: dict[str, Call] = {}
         errors: dict[str, str] = {}
         times: dict[str, list[float]] = {}
