@@ -112,5 +112,18 @@ def test_torchs_function_transforms_pass_through() -> None:
     with pyro.validation_enabled(False):
         slopes = torch.func.vmap(torch.func.grad(score))(logits, x)
         torch.testing.assert_close(slopes, x - logits.sigmoid())
-        scores = torch.func.vmap(score, in_dims=(0, None))(logits, x[0])
-    torch.testing.assert_close(scores, Bernoulli()(logits, 1).log_prob(x[0]))
+        one_datum = torch.func.vmap(score, in_dims=(0, None))(logits, x[0])
+        one_code = torch.func.vmap(score, in_dims=(None, 0))(logits[0], x)
+    torch.testing.assert_close(one_datum, Bernoulli()(logits, 1).log_prob(x[0]))
+    torch.testing.assert_close(one_code, Bernoulli()(logits[0], 1).log_prob(x))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 784])
+@pytest.mark.parametrize("scale", [0.0, 0.1, 3.0])
+def test_pixels_scored_together_keep_their_digits(size: int, scale: float) -> None:
+    """Whatever number of them shares a logarithm: no further off than sums in float32 are."""
+    logits = (scale * torch.randn(200, size)).float()
+    x = (logits > 0).float()
+    exact = -torch.nn.functional.softplus(-logits.double().abs()).sum(-1)
+    found = Bernoulli().log_prob(logits, x).double()
+    torch.testing.assert_close(found, exact, rtol=5e-7, atol=0.0)

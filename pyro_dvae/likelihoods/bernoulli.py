@@ -84,13 +84,17 @@ class _LogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, x: Tensor) -> Tensor:
-        # log(1 + t) is log(u) + t - (u - 1) of the rounded u = 1 + t; log1p costs ten logs.
-        t = logits.abs().neg_().exp_()
-        u = t + 1
-        log_u = u.log()
-        log1p = t.sub_(u.sub_(1)).add_(log_u)
-        rest = torch.addcmul(logits.relu(), logits, x, value=-1)  # 0 where x is what l says
-        return rest.add_(log1p).sum(-1).neg_()
+        rest = logits.relu()
+        w = torch.sub(logits, rest, alpha=2).sigmoid_()  # sigmoid(-|l|); -log(1 + e^-|l|) = log(1-w)
+        rest = torch.addcmul(rest, logits, x, value=-1)  # 0 where x is what l says
+        # (1 - v)(1 - w) = 1 - (v + w - v w), which loses no digits: a logarithm costs many of these.
+        for _ in range(2):
+            if w.shape[-1] % 2 == 0:
+                v, w = w.chunk(2, -1)
+                w = torch.addcmul(v, v, w, value=-1).add_(w)
+        # log(1 - w) is log(u) - (w - (1 - u)) of the rounded u = 1 - w; log1p costs ten logs.
+        u = 1 - w
+        return u.log().sub_(w.add_(u.sub_(1))).sum(-1) - rest.sum(-1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
