@@ -287,7 +287,7 @@ def _try(config: Config, splits: Splits) -> bool:
     import torch
 
     from pyro_dvae import build_elbo, build_vae
-    from pyro_dvae.backward import can_compile
+    from pyro_dvae.backward import needs_no_traces
     from pyro_dvae.batches import check_data
     from pyro_dvae.streams import RandomStream
 
@@ -297,7 +297,7 @@ def _try(config: Config, splits: Splits) -> bool:
     if config.estimator not in ("exact", "marginal"):  # which refuse nothing, and sum over codes
         with parts_that_do_not_fit():
             check_data(vae, elbo, splits.train, None, torch.device("cpu"))
-    may_compile = can_compile(vae, elbo)
+    may_compile = needs_no_traces(vae, elbo)
     if config.compile and not may_compile:
         fail(
             f"Expected a step that can be compiled for --compile; got {config.estimator}, prior "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pyro
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pyro_dvae.adam import FusedAdam
 from pyro_dvae.codes import log_exponentials
-from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.direct import Descent, descent, is_plain
+from pyro_dvae.elbos.score_function import ScoreFunctionELBO
 from pyro_dvae.vae import DiscreteVAE
 
 
@@ -29,7 +30,7 @@ class Backward:
 
     def __init__(self, vae: Any, elbo: Any, optimizer: FusedAdam) -> None:
         self.vae, self.elbo, self.optimizer = vae, elbo, optimizer
-        self._is_plain = can_compile(vae, elbo)
+        self._is_plain = needs_no_traces(vae, elbo)
         self._one = torch.ones((), device=optimizer.device, dtype=torch.float32)
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
@@ -43,32 +44,30 @@ class Backward:
             The loss, summed over the batch, without a graph.
         """
         self.optimizer.forget_gradients()
-        loss = self._loss(batch)
-        loss.backward(torch.full_like(loss, 1 / batch[0].shape[0]))
-        loss = loss.detach()
+        found = None
+        if self._is_plain and not am_i_wrapped():
+            found = descent(self.vae, self.elbo, batch)
+        if found is not None:
+            loss = found.loss
+            torch.autograd.backward(found.outputs, found.gradients)
+        else:
+            loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
+            loss.backward(torch.full_like(loss, 1 / batch[0].shape[0]))
+            loss = loss.detach()
         all_finite = [loss, *self.optimizer.gradients]
         torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, self._one)
         return loss
 
-    def _loss(self, batch: tuple[Tensor, ...]) -> Tensor:
-        if self._is_plain and not am_i_wrapped():  # then there is no need to ask what is what
-            terms = self.elbo.direct_terms(self.vae, batch)
-            if terms is not None:
-                return self.elbo.loss_of(terms)
-        return self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
 
-
-def can_compile(vae: Any, elbo: Any) -> bool:
-    """Whether a model's terms need no traces, once the ELBO has seen these: see `DiscreteELBO`."""
+def needs_no_traces(vae: Any, elbo: Any) -> bool:
+    """Whether `descent` gives a model's gradient, once the ELBO has seen the model's traces."""
     with pyro.validation_enabled(False):
-        if type(vae) is not DiscreteVAE or not isinstance(elbo, DiscreteELBO):
+        if type(vae) is not DiscreteVAE or not isinstance(elbo, ScoreFunctionELBO):
             return False
         # What somebody has written of these would not be asked.
-        as_ever = all(
-            getattr(getattr(elbo, name), "__func__", None) is getattr(DiscreteELBO, name)
-            for name in ("differentiable_loss", "terms")
-        )
-        return as_ever and elbo.may_go_directly(vae)
+        names = ("differentiable_loss", "terms", "bound", "objective", "surrogate")
+        ours = all(getattr(elbo, name).__module__.startswith("pyro_dvae.") for name in names)
+        return ours and elbo.analytic_kl and not elbo.needs_traces and is_plain(vae)
 
 
 def torch_compiles() -> bool:
@@ -86,7 +85,7 @@ class CompiledBackward(Backward):
     them where compiling fails, go the other way.
 
     Args:
-        vae: a model that `can_compile`.
+        vae: a model that `needs_no_traces`.
         elbo: of a loss that does not look at traces.
         optimizer: holds the weights.
         batch_size: B of a full batch.
@@ -157,11 +156,9 @@ class CompiledBackward(Backward):
     def _differentiate(
         self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        terms = self.elbo.direct_terms(self.vae, batch, lambda _: draws)
-        loss = self.elbo.loss_of(terms)
-        seed = torch.full_like(loss, 1 / batch[0].shape[0])
-        gradients = torch.autograd.grad(loss, self._weights, seed, allow_unused=True)
-        loss = loss.detach()
+        found = cast(Descent, descent(self.vae, self.elbo, batch, lambda _: draws))
+        loss, outputs, seeds = found
+        gradients = torch.autograd.grad(outputs, self._weights, seeds, allow_unused=True)
         # 0 times a finite number is 0, and NaN of any other: as one pass with what made it.
         odd = loss * 0 + sum((grad * 0).sum() for grad in gradients if grad is not None)
         bad.copy_(torch.maximum(bad, (odd != 0).to(bad.dtype)))

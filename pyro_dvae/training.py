@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.adam import FusedAdam
 from pyro_dvae.averaging import WeightAverage
-from pyro_dvae.backward import Backward, CompiledBackward, can_compile
+from pyro_dvae.backward import Backward, CompiledBackward, needs_no_traces
 from pyro_dvae.batches import (
     Batch,
     TensorData,
@@ -108,7 +108,7 @@ class Trainer:
         if isinstance(elbo, nn.Module):
             weights += elbo.parameters()
         self.optimizer = FusedAdam(weights, learning_rate)
-        if compiled and not can_compile(vae, elbo):
+        if compiled and not needs_no_traces(vae, elbo):
             raise ValueError(
                 f"Expected a model and an ELBO whose step compiles; got {type(elbo).__name__} and "
                 f"{type(vae).__name__}. Use ReinforceELBO or RlooELBO with a mean-field guide and "
@@ -120,7 +120,7 @@ class Trainer:
             else Backward(vae, elbo, self.optimizer)
         )
         if capture:
-            check_capture(self.device, self.data, can_compile(vae, elbo))
+            check_capture(self.device, self.data, needs_no_traces(vae, elbo))
         self.capture = capture
         self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
         self.average = WeightAverage(vae, averaging, captured=capture)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
@@ -12,10 +11,9 @@ from pyro.distributions.util import is_identically_zero
 from pyro.infer import ELBO
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, latent_kl_divergence, log_exponentials
-from pyro_dvae.elbos.direct import is_plain, owner, remember, score
+from pyro_dvae.codes import code_logits, latent_kl_divergence
+from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
-from pyro_dvae.vae import DiscreteVAE
 
 
 class Terms(NamedTuple):
@@ -38,7 +36,7 @@ class Terms(NamedTuple):
     scale: float
     """Of the whole loss: N/B of subsampling plates."""
     pair: Pair
-    """The traces, and `pair.at` to run the programs at other codes; absent without `uses_pair`."""
+    """The traces, and `pair.at` to run the programs at other codes."""
 
 
 class DiscreteELBO(ELBO, nn.Module):
@@ -72,8 +70,6 @@ class DiscreteELBO(ELBO, nn.Module):
     is_unbiased: ClassVar[bool]
     value_is_bound: bool = True
     """Whether `differentiable_loss` is minus a bound at honest draws, as `loss` always is."""
-    uses_pair: bool = True
-    """Whether the surrogate looks at `Terms.pair`; else a `DiscreteVAE` need not be traced."""
 
     def __init__(
         self,
@@ -127,10 +123,7 @@ class DiscreteELBO(ELBO, nn.Module):
         self, model: Program, guide: Program, *args: Any, **kwargs: Any
     ) -> Tensor:
         """A scalar: minus the bound, summed over the data, with the surrogate's gradient."""
-        return self.loss_of(self.terms(model, guide, args, kwargs))
-
-    def loss_of(self, terms: Terms) -> Tensor:
-        """`differentiable_loss` of terms at hand."""
+        terms = self.terms(model, guide, args, kwargs)
         surrogate = self.surrogate(terms).sum()
         with torch.no_grad():
             bound = self.bound(terms).sum()
@@ -146,40 +139,11 @@ class DiscreteELBO(ELBO, nn.Module):
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         """Run guide and model once, at the guide's draws."""
-        vae = owner(model, guide)
-        if vae is not None and not kwargs and self.may_go_directly(vae):
-            terms = self.direct_terms(vae, args)
-            if terms is not None:
-                return terms
         terms = self._traced_terms(model, guide, args, kwargs)
+        vae = owner(model, guide)
         if vae is not None and self.analytic_kl:
             remember(vae, terms.pair, self.closed_form_sites(terms.pair))
         return terms
-
-    def may_go_directly(self, vae: DiscreteVAE) -> bool:
-        """Whether the terms of a model need no traces."""
-        return self.analytic_kl and not self.uses_pair and is_plain(vae)
-
-    def direct_terms(
-        self,
-        vae: DiscreteVAE,
-        args: Sequence[Tensor],
-        log_e: Callable[[Tensor], Tensor] = log_exponentials,
-    ) -> Terms | None:
-        """Those of `score`, which needs no traces; None where a part was swapped."""
-        run = score(vae, self.num_particles, args, log_e)
-        if run is None:
-            return None
-        kl = run.kl_latent.sum(-1)
-        return Terms(
-            run.log_likelihood,
-            kl,
-            self._penalty(run.kl_latent) if self.free_bits else self.beta * kl,
-            run.log_guide,
-            run.log_likelihood,
-            1.0,
-            cast(Pair, None),
-        )
 
     def _traced_terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         if self.num_particles > 1 and self._nesting == math.inf:
@@ -218,7 +182,7 @@ class DiscreteELBO(ELBO, nn.Module):
                 q, p = pair.codes[name].logits, pair.codes[name].view(pair.model_sites[name]["fn"])
                 kl_latent = latent_kl_divergence(q, p) * (site["scale"] / plates.scale)
                 kl_site = kl_latent.sum(-1)
-                penalty_site = self._penalty(kl_latent)
+                penalty_site = (self.kl_weight(kl_latent) * kl_latent).sum(-1)
             else:
                 if self.free_bits:
                     raise ValueError(
@@ -241,11 +205,12 @@ class DiscreteELBO(ELBO, nn.Module):
             pair,
         )
 
-    def _penalty(self, kl_latent: Tensor) -> Tensor:
-        if self.free_bits:
-            mean = kl_latent.detach().flatten(0, -2).mean(0)  # (D,)
-            kl_latent = kl_latent * (mean > self.free_bits).to(mean.dtype)
-        return self.beta * kl_latent.sum(-1)
+    def kl_weight(self, kl_latent: Tensor) -> Tensor | float:
+        """(..., D) KL of each latent -> its weight in the gradient, () or (D,): beta, or 0."""
+        if not self.free_bits:
+            return self.beta
+        mean = kl_latent.detach().flatten(0, -2).mean(0)
+        return self.beta * (mean > self.free_bits).to(mean.dtype)
 
     def closed_form_sites(self, pair: Pair) -> set[str]:
         """The guide's sites whose KL to the model's prior may be taken in closed form.

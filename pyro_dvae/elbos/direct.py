@@ -1,16 +1,18 @@
-"""One run of a `DiscreteVAE`'s programs without Pyro's traces: the same draws, the same numbers."""
+"""One step's gradient without Pyro's traces, the guide's part written out (Eqs. 84 and 85)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 from weakref import WeakSet
 
+import torch
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, log_exponentials, normalised_kl, one_hot
+from pyro_dvae.codes import code_logits, log_exponentials, one_hot
 from pyro_dvae.elbos.pair import Pair, Program
 from pyro_dvae.guides import MeanFieldGuide
 from pyro_dvae.likelihoods import Bernoulli
@@ -22,15 +24,27 @@ _PLAIN: WeakSet[DiscreteVAE] = WeakSet()
 """Models whose traces held no site but z, its KL in closed form, and x."""
 
 
-class Run(NamedTuple):
-    """What guide and model say at S draws a datum, in nats."""
+class ScoreFunction(Protocol):
+    """What `descent` asks of an ELBO."""
 
-    log_likelihood: Tensor
-    """(S, B) log p(x|z)."""
-    log_guide: Tensor
-    """(S, B) log q(z|x)."""
-    kl_latent: Tensor
-    """(B, D) KL of each latent alone."""
+    num_particles: int
+
+    def advantage(self, signal: Tensor) -> Tensor:
+        """(S, B) learning signals f_s -> A_s, the factors of grad log q(z_s|x)."""
+
+    def kl_weight(self, kl_latent: Tensor) -> Tensor | float:
+        """(B, D) KL of each latent -> its weight in the gradient, () or (D,)."""
+
+
+class Descent(NamedTuple):
+    """A loss, and its gradient in what the networks gave: the rest is autograd's."""
+
+    loss: Tensor
+    """Minus the bound, summed over the data, in nats; without a graph."""
+    outputs: tuple[Tensor, ...]
+    """Of the networks and the prior, with their graphs."""
+    gradients: tuple[Tensor, ...]
+    """Of the mean loss per datum in each output."""
 
 
 def owner(model: Program, guide: Program) -> DiscreteVAE | None:
@@ -49,7 +63,7 @@ def remember(vae: DiscreteVAE, pair: Pair, closed: set[str]) -> None:
 
 
 def is_plain(vae: DiscreteVAE) -> bool:
-    """Whether `score` may take the place of the traces.
+    """Whether `descent` may take the place of the traces.
 
     Not where a messenger wants to see the sites, where Pyro's checks are on, and until `remember`
     has seen the model's traces.
@@ -57,56 +71,85 @@ def is_plain(vae: DiscreteVAE) -> bool:
     return vae in _PLAIN and not am_i_wrapped() and not is_validation_enabled()
 
 
-def score(
+def descent(
     vae: DiscreteVAE,
-    num_particles: int,
+    elbo: ScoreFunction,
     args: Sequence[Tensor],
     log_e: Callable[[Tensor], Tensor] = log_exponentials,
-) -> Run | None:
-    """Draw codes by the Gumbel-max trick and score them; None where a part was swapped.
+) -> Descent | None:
+    """Draw codes by the Gumbel-max trick, score them, differentiate; None where a part was swapped.
+
+    Of the mean loss -1/B sum_b [1/S sum_s log p(x|z_s) - sum_d w_d KL_d] the gradient is
+    -1/(S B) in log p(x|z_s), -w_d q / B in log p(z), and, in the guide's logits of a latent,
+
+        1/B [w_d q (log q - log p - KL_d) - 1/S sum_s A_s (z_s - q)].
 
     Args:
         vae: a plain model.
-        num_particles: S.
+        elbo: tells S, w and A.
         args: x (B, *event), and labels (B,) where the prior takes them.
         log_e: of a tensor, gives log E, E ~ Exp(1), of its shape: the draws.
     """
     x, *labels = args
-    log_q, log_p = _log_q(vae, x), _log_p(vae, labels)
-    if log_q is None or log_p is None:
+    num, size = elbo.num_particles, x.shape[0]
+    logits, log_p = _guide_logits(vae, x), _log_p(vae, labels)
+    if logits is None or log_p is None:
         return None
-    each = log_q.expand(num_particles, *log_q.shape) if num_particles > 1 else log_q
-    index = (each - log_e(each)).argmax(-1)
-    code = one_hot(index, log_q.shape[-1], dtype=log_q.dtype)
-    log_likelihood = _log_likelihood(vae, code, x)
-    log_guide = each.gather(-1, index.unsqueeze(-1)).sum((-2, -1))
-    kl_latent = normalised_kl(log_q, log_p)
-    if num_particles == 1:
-        log_likelihood, log_guide = log_likelihood[None], log_guide[None]
-    return Run(log_likelihood, log_guide, kl_latent)
+    with torch.no_grad():
+        log_q = logits - logits.logsumexp(-1, keepdim=True)  # half of log_softmax's time for few K
+        each = log_q.expand(num, *log_q.shape) if num > 1 else log_q
+        code = one_hot((each - log_e(each)).argmax(-1), log_q.shape[-1], dtype=log_q.dtype)
+    signal, said, in_said = _log_likelihood(vae, code, x)
+    with torch.no_grad():
+        q = log_q.exp()
+        # A category of probability zero contributes nothing, though its log is -inf.
+        log_ratio = (log_q - log_p).masked_fill_(q == 0, 0)
+        kl_latent = (q * log_ratio).sum(-1)  # (B, D)
+        weight = elbo.kl_weight(kl_latent) / size
+        if isinstance(weight, Tensor) and weight.dim():
+            weight = weight.unsqueeze(-1)
+        advantage = elbo.advantage(signal if num > 1 else signal[None]) / (num * size)
+        score = (code - q).mul_(advantage.reshape(*code.shape[:-2], 1, 1))
+        in_logits = (log_ratio - kl_latent.unsqueeze(-1)).mul_(q).mul_(weight)
+        in_logits -= score.sum(0) if num > 1 else score
+        loss = kl_latent.sum() - signal.sum() / num
+        found = [(logits, in_logits), (said, in_said.mul_(-1 / (num * size)))]
+        if isinstance(log_p, Tensor) and log_p.requires_grad:
+            found.append((log_p, (q * -weight).sum_to_size(log_p.shape)))
+    outputs, gradients = zip(*(pair for pair in found if pair[0].requires_grad), strict=True)
+    return Descent(loss, outputs, gradients)
 
 
-def _log_q(vae: DiscreteVAE, x: Tensor) -> Tensor | None:
+def _guide_logits(vae: DiscreteVAE, x: Tensor) -> Tensor | None:
     if type(vae.posterior_family) is MeanFieldGuide:
-        logits = vae.encode(x)
-        return logits - logits.logsumexp(-1, keepdim=True)  # half of log_softmax's time for few K
+        return vae.encode(x)
     return code_logits(vae.posterior(x))
 
 
-def _log_p(vae: DiscreteVAE, labels: list[Tensor]) -> Tensor | None:
-    if type(vae.prior) in (UniformPrior, LearnedPrior) and not labels:
-        return cast(Tensor, vae.prior.logits).log_softmax(-1)
-    return code_logits(vae.prior_codes(*labels))
+def _log_p(vae: DiscreteVAE, labels: list[Tensor]) -> Tensor | float | None:
+    """Normalised, (D, K) or (B, D, K)."""
+    prior: Any = vae.prior
+    if type(prior) is UniformPrior and not labels:
+        return -math.log(prior.logits.shape[-1])
+    logits = prior.logits if type(prior) is LearnedPrior else code_logits(vae.prior_codes(*labels))
+    return None if logits is None else logits.log_softmax(-1)
 
 
-def _log_likelihood(vae: DiscreteVAE, code: Tensor, x: Tensor) -> Tensor:
-    """`vae.decode(code).log_prob(x)`, without the distribution where it only reshapes."""
+def _log_likelihood(vae: DiscreteVAE, code: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the data score, a tensor with a graph that it depends on, and its gradient in that."""
     params, likelihood = vae.decoder(code), cast(Any, vae.likelihood)
     lead = code.shape[:-2]
     rest = params.shape[len(lead) :]
-    own = type(likelihood).forward in (Likelihood.forward, Bernoulli.forward)
-    if not own or likelihood.num_params > 1 or rest != x.shape[1:]:
+    is_bernoulli = type(likelihood) is Bernoulli
+    own = is_bernoulli or type(likelihood).forward is Likelihood.forward
+    if own and likelihood.num_params == 1 and rest == x.shape[1:]:
+        flat = params.reshape(*lead, -1)
+        flat_x = x.reshape(x.shape[0], -1).to(flat.dtype)
+        if is_bernoulli:
+            value, gradient = likelihood.log_prob_and_gradient(flat, flat_x)
+            return value, params, gradient.view(params.shape)
+        log_prob = likelihood.log_prob(flat, flat_x)
+    else:
         event_dim = len(rest) - (likelihood.num_params > 1)
-        return cast(Tensor, likelihood(params, event_dim).log_prob(x))
-    flat = params.reshape(*lead, -1)
-    return cast(Tensor, likelihood.log_prob(flat, x.reshape(x.shape[0], -1).to(flat.dtype)))
+        log_prob = likelihood(params, event_dim).log_prob(x)
+    return log_prob.detach(), log_prob, torch.ones_like(log_prob)

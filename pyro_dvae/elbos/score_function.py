@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from itertools import count
 from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
@@ -14,7 +15,23 @@ from torch import Tensor, nn
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 
 
-class ReinforceELBO(DiscreteELBO):
+class ScoreFunctionELBO(DiscreteELBO):
+    """1/S sum_s A_s grad log q(z_s|x): a subclass says what the advantages A are."""
+
+    needs_traces: bool = False
+    """Whether the surrogate is more than that, so that `descent` cannot take its place."""
+
+    @abstractmethod
+    def advantage(self, signal: Tensor) -> Tensor:
+        """(S, *batch) learning signals f_s -> A_s, the factors of grad log q(z_s|x)."""
+
+    def surrogate(self, terms: Terms) -> Tensor:
+        """(*batch) whose gradient is the estimator."""
+        advantage = self.advantage(terms.learning_signal.detach())
+        return self.objective(terms, advantage * terms.log_guide)
+
+
+class ReinforceELBO(ScoreFunctionELBO):
     """(f(z) - b) grad log q(z|x), f the learning signal (Williams 1992; Eqs. 22 to 27 of [JL25]).
 
     With a prior whose KL is in closed form, f = log p(x|z) = -BCE(g(z), x): the tutorial's
@@ -63,18 +80,22 @@ class ReinforceELBO(DiscreteELBO):
         if not 0 <= decay < 1:
             raise ValueError(f"Expected a decay in [0, 1); got {decay}. Use 0.99, say.")
         self.baseline = baseline
-        self.uses_pair = isinstance(baseline, nn.Module)
+        self.needs_traces = isinstance(baseline, nn.Module)
         self.decay = decay
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("weight", torch.zeros(()))
 
+    def advantage(self, signal: Tensor) -> Tensor:
+        """(S, *batch) signals less the baseline, a network's left out."""
+        return signal - self._baseline(signal)
+
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator, and that of the network's least squares."""
-        signal = terms.learning_signal.detach()  # (S, *batch)
-        residual = signal - self._baseline(signal)
-        if isinstance(self.baseline, nn.Module):
-            show_parameters_to_svi(self)
-            residual = residual - self._prediction(self.baseline, terms)
+        if not isinstance(self.baseline, nn.Module):
+            return super().surrogate(terms)
+        show_parameters_to_svi(self)
+        residual = self.advantage(terms.learning_signal.detach())
+        residual = residual - self._prediction(self.baseline, terms)
         surrogate = self.objective(terms, residual.detach() * terms.log_guide)
         return surrogate - residual.square().mean(0) if residual.requires_grad else surrogate
 
@@ -100,7 +121,7 @@ class ReinforceELBO(DiscreteELBO):
         return prediction.reshape(batch)
 
 
-class RlooELBO(DiscreteELBO):
+class RlooELBO(ScoreFunctionELBO):
     """1/(S-1) sum_s (f_s - mean f) grad log q(z_s|x): REINFORCE, leave-one-out (Kool et al. 2019).
 
     Each particle's baseline is the mean learning signal of the datum's other particles, so it is
@@ -115,7 +136,6 @@ class RlooELBO(DiscreteELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
-    uses_pair = False
 
     def __init__(self, num_particles: int = 4, **options: Any) -> None:
         if num_particles < 2:
@@ -125,11 +145,9 @@ class RlooELBO(DiscreteELBO):
             )
         super().__init__(num_particles, **options)
 
-    def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch) whose gradient is the estimator."""
-        signal = terms.learning_signal.detach()  # (S, *batch)
-        others = (signal.sum(0) - signal) / (self.num_particles - 1)
-        return self.objective(terms, (signal - others) * terms.log_guide)
+    def advantage(self, signal: Tensor) -> Tensor:
+        """(S, *batch) signals less the mean of the others."""
+        return signal - (signal.sum(0) - signal) / (self.num_particles - 1)
 
 
 _COUNT = count(1)

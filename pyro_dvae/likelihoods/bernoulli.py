@@ -57,6 +57,11 @@ class Bernoulli(Likelihood):
             return -bce.sum(-1)
         return torch.einsum("...p,...p->...", params, x) - softplus(params).sum(-1)
 
+    @torch.no_grad()
+    def log_prob_and_gradient(self, params: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(..., P) logits and data (B, P) -> log p(x|z) (...), and x - g, its gradient (..., P)."""
+        return _log_prob(params, x), params.sigmoid().neg_().add_(x)
+
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = sigmoid(params)."""
         return params.sigmoid()
@@ -66,12 +71,26 @@ class Bernoulli(Likelihood):
         return torch.bernoulli(params.sigmoid())
 
 
-class _LogProb(torch.autograd.Function):
+def _log_prob(logits: Tensor, x: Tensor) -> Tensor:
     """sum_p (x_p l_p - max(l_p, 0) - log(1 + e^-|l_p|)), logits l (..., P), x broadcast to them.
 
-    Element by element: exact to rounding even where x l and the softplus cancel. Its gradient
-    x - sigmoid(l) is written out, and x is not copied for each particle.
+    Element by element: exact to rounding even where x l and the softplus cancel.
     """
+    rest = logits.relu()
+    w = torch.sub(logits, rest, alpha=2).sigmoid_()  # sigmoid(-|l|); -log(1 + e^-|l|) = log(1-w)
+    rest = torch.addcmul(rest, logits, x, value=-1)  # 0 where x is what l says
+    # (1 - v)(1 - w) = 1 - (v + w - v w), which loses no digits: a logarithm costs many of these.
+    for _ in range(2):
+        if w.shape[-1] % 2 == 0:
+            v, w = w.chunk(2, -1)
+            w = torch.addcmul(v, v, w, value=-1).add_(w)
+    # log(1 - w) is log(u) - (w - (1 - u)) of the rounded u = 1 - w; log1p costs ten logs.
+    u = 1 - w
+    return u.log().sub_(w.add_(u.sub_(1))).sum(-1) - rest.sum(-1)
+
+
+class _LogProb(torch.autograd.Function):
+    """`_log_prob`, its gradient x - sigmoid(l) written out; x is not copied for each particle."""
 
     generate_vmap_rule = True
 
@@ -84,17 +103,7 @@ class _LogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, x: Tensor) -> Tensor:
-        rest = logits.relu()
-        w = torch.sub(logits, rest, alpha=2).sigmoid_()  # sigmoid(-|l|); -log(1 + e^-|l|) = log(1-w)
-        rest = torch.addcmul(rest, logits, x, value=-1)  # 0 where x is what l says
-        # (1 - v)(1 - w) = 1 - (v + w - v w), which loses no digits: a logarithm costs many of these.
-        for _ in range(2):
-            if w.shape[-1] % 2 == 0:
-                v, w = w.chunk(2, -1)
-                w = torch.addcmul(v, v, w, value=-1).add_(w)
-        # log(1 - w) is log(u) - (w - (1 - u)) of the rounded u = 1 - w; log1p costs ten logs.
-        u = 1 - w
-        return u.log().sub_(w.add_(u.sub_(1))).sum(-1) - rest.sum(-1)
+        return _log_prob(logits, x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
