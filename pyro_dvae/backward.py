@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from types import FunctionType, MethodType
 from typing import Any, ClassVar, cast
 
 import pyro
@@ -104,7 +105,7 @@ class CompiledBackward(Backward):
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """See `Backward`."""
-        if self._failed or len(batch[0]) != self.batch_size:
+        if self._failed or len(batch[0]) != self.batch_size or am_i_wrapped():
             return super().__call__(batch, bad)
         self.optimizer.forget_gradients()  # so that the graph writes into their memory
         beta = self.elbo.beta
@@ -135,23 +136,23 @@ class CompiledBackward(Backward):
         self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
         if not torch_compiles():
             raise RuntimeError(f"torch {torch.__version__} is too old for it")
-        filtered: dict[str, Any] = {"guard_filter_fn": _without_networks}
+        # Torch keeps graphs by the code they are of, and would take another trainer's for this one.
+        own = FunctionType(CompiledBackward._differentiate.__code__.replace(), globals())
         compiled = torch.compile(
-            self._differentiate,
+            MethodType(own, self),
             fullgraph=True,
             dynamic=False,
             backend=self.backend,
-            options=filtered if self._knows_networks() else None,
+            options={"guard_filter_fn": _without_networks} if self._knows_networks() else None,
         )
-        # The gradient is part of the graph; and each trainer of a process has a graph.
-        with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
+        with torch._dynamo.config.patch(trace_autograd_ops=True):  # a gradient within a graph
             result = compiled(*args)
         self._compiled = compiled
         return result
 
     def _knows_networks(self) -> bool:
         owners = {type(module).__module__.partition(".")[0] for module in self.vae.modules()}
-        return self.backend == "inductor" and owners <= {"torch", "pyro_dvae"}
+        return owners <= {"torch", "pyro_dvae"}
 
     def _differentiate(
         self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor

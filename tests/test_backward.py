@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from zoo import ELBOS, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import DiscreteELBO, RlooELBO, Trainer
+from pyro_dvae import ContinuousBernoulli, DiscreteELBO, RlooELBO, Trainer
 from pyro_dvae.backward import CompiledBackward, needs_no_traces, torch_compiles
 
 pytestmark = pytest.mark.skipif(not torch_compiles(), reason="this torch is too old")
@@ -73,6 +73,24 @@ def test_free_bits() -> None:
         after(trainer(ELBOS["rloo"](free_bits=0.05), compiled=flag), 2) for flag in (False, True)
     ]
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("part", ["network", "likelihood"])
+def test_a_process_may_train_several_models(part: str) -> None:
+    """Of equal shapes, so that the graph of one would do for the next."""
+
+    def another(compiled: bool) -> Tensor:
+        torch.manual_seed(1)
+        vae, data = tiny_vae(), tiny_data(2 * BATCH_SIZE)
+        if part == "network":
+            vae.encoder.layers[1] = nn.Tanh()
+        if part == "likelihood":
+            vae.likelihood = ContinuousBernoulli()
+        options: dict[str, Any] = {"batch_size": BATCH_SIZE, "compiled": compiled}
+        return after(Trainer(vae, ELBOS["rloo"](), data, **options), 2)
+
+    *_, _ = trainer(ELBOS["rloo"](), compiled=True).run(1)
+    torch.testing.assert_close(another(True), another(False), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
