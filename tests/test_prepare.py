@@ -105,6 +105,19 @@ class TestServe:
         assert not served[kept == 0].any()
         assert served[kept == (255 if kept.dtype == torch.uint8 else 1)].all()
 
+    @pytest.mark.parametrize("in_floats", [False, True])
+    def test_is_bernoulli_of_every_brightness(self, in_floats: bool) -> None:
+        """Chi-square over the values strictly between black and white, 254 of them."""
+        num = 20_000
+        grey = torch.arange(1, 255).to(torch.uint8)
+        kept = (grey.double() / 255).float() if in_floats else grey
+        white = serve(kept.repeat(num, 1), stream(7)).double().sum(0)
+        p = grey.double() / 255
+        squares = (white - num * p).square() / (num * p * (1 - p))
+        # A chi-square of n degrees of freedom has mean n and variance 2 n.
+        assert abs(squares.sum() - 254) < 4.5 * math.sqrt(2 * 254)
+        assert squares.max() < 4.5**2
+
     def test_range_maps_ends_to_certainty(self) -> None:
         kept = Preparation("dynamic", (-2, 3)).keep(torch.tensor([-2.0, 0.5, 3.0]).repeat(400, 1))
         x = serve(kept, stream())
