@@ -289,7 +289,7 @@ def test_names_a_bad_step_among_replays(log: list[str], monkeypatch: pytest.Monk
 
 
 @NO_CUDA
-@pytest.mark.parametrize("options", [{}, ANNEALED])
+@pytest.mark.parametrize("options", [{}, ANNEALED, {"compiled": True}])
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("name", NAMES)
 def test_trains_alike_on_a_card(name: str, prior: str, options: dict[str, Any]) -> None:
