@@ -22,7 +22,7 @@ from pyro_dvae.elbos.pathwise import (
     StraightThroughELBO,
 )
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
-from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
+from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
 from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
 from pyro_dvae.guides import AutoregressiveGuide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
@@ -107,6 +107,7 @@ __all__ = [
     "RelaxELBO",
     "RlooELBO",
     "Run",
+    "ScoreFunctionELBO",
     "SequentialCodes",
     "StraightThroughELBO",
     "Terms",

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 from zoo import ELBOS, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import ContinuousBernoulli, DiscreteELBO, RlooELBO, Trainer
+from pyro_dvae import (
+    ContinuousBernoulli,
+    DiscreteELBO,
+    MLPBaseline,
+    ReinforceELBO,
+    RlooELBO,
+    Trainer,
+)
 from pyro_dvae.backward import CompiledBackward, needs_no_traces, torch_compiles
 
 pytestmark = pytest.mark.skipif(not torch_compiles(), reason="this torch is too old")
@@ -142,7 +149,9 @@ def test_a_setting_changed_meanwhile_counts() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["terms", "differentiable_loss"])
+@pytest.mark.parametrize(
+    "name", ["terms", "differentiable_loss", "bound", "objective", "surrogate"]
+)
 @pytest.mark.parametrize("on_instance", [False, True])
 def test_what_somebody_has_written_is_asked(name: str, on_instance: bool) -> None:
     """An ELBO of one's own that changes a method, or one object's."""
@@ -201,6 +210,8 @@ def test_needs_no_traces() -> None:
     elbo.loss(vae.model, vae.guide, tiny_data(3))
     assert needs_no_traces(vae, elbo)
     assert not needs_no_traces(vae, ELBOS["gumbel-softmax"]())
+    assert not needs_no_traces(vae, RlooELBO(2, analytic_kl=False))
+    assert not needs_no_traces(vae, ReinforceELBO(baseline=MLPBaseline((4,))))
     other = make_vae("autoregressive")
     elbo.loss(other.model, other.guide, tiny_data(3))
     assert not needs_no_traces(other, elbo)
