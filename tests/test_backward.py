@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from zoo import ELBOS, make_vae, tiny_data, tiny_vae
+from zoo import ELBOS, LIKELIHOODS, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import (
     ContinuousBernoulli,
@@ -35,10 +35,13 @@ def fast_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()  # type: ignore[no-untyped-call, unused-ignore]
 
 
-def trainer(elbo: DiscreteELBO, prior: str = "uniform", **options: Any) -> Trainer:
+def trainer(
+    elbo: DiscreteELBO, prior: str = "uniform", likelihood: str = "bernoulli", **options: Any
+) -> Trainer:
     torch.manual_seed(1)
-    vae = make_vae(prior)
-    return Trainer(vae, elbo, tiny_data(NUM_DATA), batch_size=BATCH_SIZE, **options)
+    vae = make_vae(prior, likelihood)
+    data = make_batch(vae, likelihood, NUM_DATA)[0]
+    return Trainer(vae, elbo, data, batch_size=BATCH_SIZE, **options)
 
 
 def after(trained: Trainer, epochs: int) -> Tensor:
@@ -73,6 +76,17 @@ def test_trains_alike(name: str, prior: str, options: dict[str, Any]) -> None:
     assert was_compiled(compiled)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     assert isinstance(compiled.elbo.beta, float)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", [name for name in LIKELIHOODS if name != "bernoulli"])
+def test_whatever_the_likelihood(likelihood: str) -> None:
+    trained = [
+        trainer(ELBOS["rloo"](), "learned", likelihood, compiled=flag) for flag in (False, True)
+    ]
+    expected, found = (after(each, 2) for each in trained)
+    assert was_compiled(trained[1])
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_free_bits() -> None:
