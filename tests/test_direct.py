@@ -7,12 +7,13 @@ import pyro.poutine as poutine
 import pytest
 import torch
 from oracle import gradient
+from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 from zoo import ELBOS, LIKELIHOODS, make_batch, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import Bernoulli, MeanFieldGuide, UniformPrior
+from pyro_dvae import Bernoulli, MeanFieldGuide, Trainer, UniformPrior
 from pyro_dvae.adam import FusedAdam
-from pyro_dvae.backward import Backward, needs_no_traces
+from pyro_dvae.backward import Backward, CompiledBackward, needs_no_traces
 from pyro_dvae.elbos import direct
 from pyro_dvae.elbos.score_function import ScoreFunctionELBO
 
@@ -171,6 +172,28 @@ class Noisy(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         shift = pyro.sample("shift", pyro.distributions.Delta(torch.zeros(z.shape[:-2])))
         return self.decoder(z) + shift.unsqueeze(-1)
+
+
+class Onlooker(Messenger):
+    """Counts the sites that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_seen = 0
+
+    def _pyro_sample(self, msg: Any) -> None:
+        self.num_seen += 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_shows_its_sites_to_a_messenger(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CompiledBackward, "backend", "eager")
+    trained = Trainer(tiny_vae(), ELBOS["rloo"](), tiny_data(4), batch_size=2, compiled=compiled)
+    with Onlooker() as onlooker:
+        list(trained.run(1))
+    assert onlooker.num_seen > 0
 
 
 def test_traces_where_only_they_will_do() -> None:
