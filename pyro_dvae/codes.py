@@ -90,12 +90,8 @@ def entropy(logits: Tensor) -> Tensor:
 
 def latent_kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
     """KL of each latent alone: (..., D, K) and (..., D, K) to (..., D), in nats."""
-    return normalised_kl(q_logits.log_softmax(-1), p_logits.log_softmax(-1))
-
-
-def normalised_kl(log_q: Tensor, log_p: Tensor) -> Tensor:
-    """`latent_kl_divergence` of logits that are normalised."""
-    return _expectation(log_q.exp(), log_q - log_p)
+    log_q = q_logits.log_softmax(-1)
+    return _expectation(log_q.exp(), log_q - p_logits.log_softmax(-1))
 
 
 def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:

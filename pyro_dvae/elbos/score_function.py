@@ -16,14 +16,26 @@ from pyro_dvae.elbos.base import DiscreteELBO, Terms
 
 
 class ScoreFunctionELBO(DiscreteELBO):
-    """1/S sum_s A_s grad log q(z_s|x): a subclass says what the advantages A are."""
+    """1/S sum_s A_s grad log q(z_s|x), A the advantages: signals f less what a subclass takes off.
+
+    With A_s = f_s - b_s and b_s independent of z_s given x it is unbiased (Eqs. 22 to 27 of
+    [JL25]). A `Trainer` writes the gradient out for a plain model (`elbos/direct.py`), so that it
+    costs little more than the networks' own.
+    """
 
     needs_traces: bool = False
-    """Whether the surrogate is more than that, so that `descent` cannot take its place."""
+    """Whether the surrogate is more than that, so that nothing can be written out."""
 
     @abstractmethod
     def advantage(self, signal: Tensor) -> Tensor:
-        """(S, *batch) learning signals f_s -> A_s, the factors of grad log q(z_s|x)."""
+        """The factors A_s of grad log q(z_s|x), without gradient.
+
+        Args:
+            signal: (S, *batch) f_s in nats, log p(x|z_s) where the KL is in closed form; detached.
+
+        Returns:
+            (S, *batch), in nats.
+        """
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator."""
