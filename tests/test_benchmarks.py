@@ -33,7 +33,7 @@ def test_step_time(tmp_path: Path) -> None:
     options = ["--rounds=2", "--steps=2", "--hidden", "8", "6", "--no-compiled"]
     report, said = run("step_time", *options, cwd=tmp_path)
     assert report["setting"]["threads"] == 1
-    names = {"by hand", "ours, REINFORCE", "plain SVI", "with a DataLoader"}
+    names = {"by hand", "ours, REINFORCE", "plain SVI", "tutorial's, DataLoader"}
     names |= {f"ours, RLOO {num}" for num in (2, 4, 8)}
     assert set(report["results"]) == names
     assert report["results"]["by hand"]["to_by_hand"] == 1.0

@@ -450,18 +450,9 @@ def test_damaged_figures(pdvae: Run, figures: Any) -> None:
         (["evaluate", "run", "--iw-samples", "-1"], "--iw-samples of at least 2, or 0; got -1"),
         (["evaluate", "run", "--iw-samples", "1"], "--iw-samples of at least 2, or 0; got 1"),
         (["evaluate", "run", "--batch-size", "0"], "--batch-size of at least 1; got 0"),
-        (
-            ["evaluate", "run", "--seed", "-1"],
-            "'--seed': Input should be greater than or equal to 0",
-        ),
-        (
-            ["evaluate", "run", "--seed", str(2**63)],
-            "'--seed': Input should be less than or equal to",
-        ),
-        (
-            ["sample", "run", "--seed", str(10**20)],
-            "'--seed': Input should be less than or equal to",
-        ),
+        (["evaluate", "run", "--seed", "-1"], "Invalid value for '--seed': "),
+        (["evaluate", "run", "--seed", str(2**63)], "Invalid value for '--seed': "),
+        (["sample", "run", "--seed", str(10**20)], "Invalid value for '--seed': "),
         (["evaluate", "run", "--device", "tpu"], "--device"),
         (["evaluate", "big", "--exact"], "codes for --exact; got K^D = 8^9 = 134217728"),
         (["evaluate", "other"], "Expected the run's data, mnist-sample from somewhere"),
