@@ -104,14 +104,7 @@ def _prepare(
         elbo,
         splits.train.to(device),
         validation_of(config, splits, device),
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        averaging=config.averaging,
-        annealing=config.annealing or 0,
-        initial_beta=config.initial_beta,
-        seed=config.seed,
-        compiled=config.compile,
-        bfloat16=config.bfloat16,
+        **config.training,
     )
     if resume:
         with user_errors():

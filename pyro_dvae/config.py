@@ -148,6 +148,13 @@ class Config:
                     f"Expected a positive, finite temperature; got {self.temperature}. Use 1, say."
                 )
 
+    @property
+    def training(self) -> dict[str, Any]:
+        """What `Trainer` and `fit` take of these settings, by name."""
+        names = ("batch_size", "learning_rate", "averaging", "initial_beta", "seed", "bfloat16")
+        options = {name: getattr(self, name) for name in names}
+        return options | {"annealing": self.annealing or 0, "compiled": self.compile}
+
 
 def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     """The untrained model; its initial weights come from torch's global generator."""

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 from pyro.infer import ELBO
 
-from pyro_dvae import Config, build_elbo, build_vae
+from pyro_dvae import Config, Trainer, build_elbo, build_vae
 from pyro_dvae.config import ESTIMATORS
 
 
@@ -55,3 +56,13 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         Config(**settings)
     assert "\n" not in str(error.value)
+
+
+def test_a_trainer_takes_the_settings() -> None:
+    """Every one of its options but the capture, which the command line does not offer."""
+    parameters = inspect.signature(Trainer).parameters.values()
+    options = {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
+    config = Config(estimator="trace", compile=True)
+    assert set(config.training) == options - {"capture"}
+    assert config.training["compiled"]
+    assert config.training["annealing"] == 0

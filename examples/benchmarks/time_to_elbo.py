@@ -54,19 +54,7 @@ def ours(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
     shape = tuple(splits.train.event_shape)
     with RandomStream(config.seed):
         vae, elbo = build_vae(config, shape), build_elbo(config, shape)
-    trainer = Trainer(
-        vae,
-        elbo,
-        splits.train,
-        splits.validation,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        averaging=config.averaging,
-        annealing=config.annealing or 0,
-        initial_beta=config.initial_beta,
-        seed=config.seed,
-        compiled=config.compile,
-    )
+    trainer = Trainer(vae, elbo, splits.train, splits.validation, **config.training)
     for record in trainer.run(sys.maxsize):
         assert record.validation_elbo is not None
         yield record.seconds, record.validation_elbo
