@@ -16,6 +16,7 @@ from pyro_dvae import (
     MLPBaseline,
     ReinforceELBO,
     RlooELBO,
+    ScoreFunctionELBO,
     Trainer,
 )
 from pyro_dvae.backward import CompiledBackward, needs_no_traces, torch_compiles
@@ -87,6 +88,22 @@ def test_whatever_the_likelihood(likelihood: str) -> None:
     expected, found = (after(each, 2) for each in trained)
     assert was_compiled(trained[1])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
+class Centred(ScoreFunctionELBO):
+    """Signals less the batch's mean."""
+
+    is_unbiased = False
+
+    def advantage(self, signal: Tensor) -> Tensor:
+        return signal - signal.mean()
+
+
+def test_an_advantage_of_ones_own() -> None:
+    eager, compiled = (trainer(Centred(2), compiled=flag) for flag in (False, True))
+    expected, found = after(eager, 2), after(compiled, 2)
+    assert was_compiled(compiled)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_free_bits() -> None:
