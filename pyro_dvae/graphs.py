@@ -115,7 +115,7 @@ def check_capture(device: torch.device, data: Any, needs_no_traces: bool) -> Non
     Args:
         device: to train on.
         data: a `TrainingData`.
-        needs_no_traces: of the model under the ELBO, see `needs_no_traces`.
+        needs_no_traces: of the model under the ELBO: see `backward.needs_no_traces`.
 
     Raises:
         ValueError: the device is not CUDA's, Pyro would trace the model at each step, or the data

@@ -101,17 +101,12 @@ class DiscreteELBO(ELBO, nn.Module):
         """(*batch), nats per datum, the value to report."""
         return (terms.log_likelihood - terms.kl).mean(0)
 
-    def objective(self, terms: Terms, score_term: Tensor | None = None) -> Tensor:
+    def objective(self, terms: Terms) -> Tensor:
         """(*batch) mean over particles of log p(x|z) - penalty, with its pathwise gradient.
 
         In the decoder's weights that is the whole gradient (Eqs. 49 to 58 of [JL25]).
-
-        Args:
-            terms: of a run.
-            score_term: (S, *batch), added before the mean.
         """
-        objective = terms.log_likelihood - terms.penalty
-        return (objective if score_term is None else objective + score_term).mean(0)
+        return (terms.log_likelihood - terms.penalty).mean(0)
 
     def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data, without gradients."""
@@ -127,8 +122,7 @@ class DiscreteELBO(ELBO, nn.Module):
         surrogate = self.surrogate(terms).sum()
         with torch.no_grad():
             bound = self.bound(terms).sum()
-        loss = surrogate.detach() - surrogate - bound
-        return loss if terms.scale == 1 else terms.scale * loss
+        return terms.scale * (surrogate.detach() - surrogate - bound)
 
     def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data; adds the surrogate's gradient to the `.grad`s."""

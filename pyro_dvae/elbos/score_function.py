@@ -40,7 +40,7 @@ class ScoreFunctionELBO(DiscreteELBO):
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator."""
         advantage = self.advantage(terms.learning_signal.detach())
-        return self.objective(terms, advantage * terms.log_guide)
+        return self.objective(terms) + (advantage * terms.log_guide).mean(0)
 
 
 class ReinforceELBO(ScoreFunctionELBO):
@@ -108,7 +108,7 @@ class ReinforceELBO(ScoreFunctionELBO):
         show_parameters_to_svi(self)
         residual = self.advantage(terms.learning_signal.detach())
         residual = residual - self._prediction(self.baseline, terms)
-        surrogate = self.objective(terms, residual.detach() * terms.log_guide)
+        surrogate = self.objective(terms) + (residual.detach() * terms.log_guide).mean(0)
         return surrogate - residual.square().mean(0) if residual.requires_grad else surrogate
 
     def _baseline(self, signal: Tensor) -> Tensor | float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import inspect
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import constraints
@@ -50,8 +51,7 @@ class Bernoulli(Likelihood):
         """-BCE(g, x) summed over the datum, in nats (Eqs. 8 and 10 of [JL25])."""
         if broadcast_shape(x.shape, params.shape) == params.shape:
             if type(params) is Tensor and type(x) is Tensor:
-                log_prob: Tensor = _LogProb.apply(params, x)
-                return log_prob
+                return cast(Tensor, _LogProb.apply(params, x))
             # A function of our own loses track of a subclass, such as Pyro's TraceGraph_ELBO has.
             bce = binary_cross_entropy_with_logits(params, x.expand_as(params), reduction="none")
             return -bce.sum(-1)
@@ -93,13 +93,6 @@ class _LogProb(torch.autograd.Function):
     """`_log_prob`, its gradient x - sigmoid(l) written out; x is not copied for each particle."""
 
     generate_vmap_rule = True
-
-    @classmethod
-    def apply(cls, *args: Tensor) -> Any:
-        """As torch's, which first fills in defaults, as slowly as some passes over the data."""
-        if torch._C._are_functorch_transforms_active():
-            return super().apply(*args)
-        return super(torch.autograd.Function, cls).apply(*args)  # type: ignore[misc]
 
     @staticmethod
     def forward(logits: Tensor, x: Tensor) -> Tensor:
@@ -151,3 +144,7 @@ class IndependentBernoulli(FlatDistribution):
         if self._log_normalizer is None:
             self._log_normalizer = softplus(params).sum(-1)
         return torch.einsum("...p,...p->...", params, x) - self._log_normalizer
+
+
+# Else `apply` would work it out at every call, which takes as long as a pass over the data.
+_LogProb.forward.__signature__ = inspect.signature(_LogProb.forward)  # type: ignore[attr-defined]
