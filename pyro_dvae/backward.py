@@ -32,7 +32,15 @@ class Backward:
     def __init__(self, vae: Any, elbo: Any, optimizer: FusedAdam) -> None:
         self.vae, self.elbo, self.optimizer = vae, elbo, optimizer
         self._is_plain = needs_no_traces(vae, elbo)
+        self._modules = [*vae.modules()]
         self._one = torch.ones((), device=optimizer.device, dtype=torch.float32)
+
+    def notice_changes(self) -> bool:
+        """Whether somebody has changed a part; then what its traces and graphs said is void."""
+        before, self._modules = self._modules, [*self.vae.modules()]
+        changed = self._modules != before
+        self._is_plain = self._is_plain and not changed
+        return changed
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """Set each weight's gradient of the mean loss per datum; never reads from the device.
@@ -105,7 +113,8 @@ class CompiledBackward(Backward):
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """See `Backward`."""
-        if self._failed or len(batch[0]) != self.batch_size or am_i_wrapped():
+        eagerly = self._failed or not self._is_plain or am_i_wrapped()
+        if eagerly or len(batch[0]) != self.batch_size:
             return super().__call__(batch, bad)
         self.optimizer.forget_gradients()  # so that the graph writes into their memory
         beta = self.elbo.beta

@@ -212,6 +212,8 @@ class Trainer:
             start = clock() - self.seconds
             batches = epoch_order(self.data, self.shuffling, self.device)
             self.vae.train()
+            if self._backward.notice_changes():
+                self._record_anew()
             # Pyro's checks read from the device at every step; the trial run has made them.
             with ExitStack() as around:
                 around.callback(self._give_back_beta)

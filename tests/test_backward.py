@@ -180,6 +180,24 @@ def test_a_setting_changed_meanwhile_counts() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("part", ["layer", "likelihood"])
+def test_a_part_changed_between_epochs_counts(part: str) -> None:
+    results = []
+    for flag in (False, True):
+        trained = trainer(ELBOS["rloo"](), compiled=flag)
+        vae: Any = trained.vae
+        *_, _ = trained.run(1)
+        before = after(trained, 2)
+        if part == "layer":
+            vae.decoder.layers[1] = nn.Tanh()
+        else:
+            vae.likelihood = ContinuousBernoulli()
+        results.append(after(trained, 3))
+        assert not trained._backward._is_plain
+        assert not torch.allclose(results[-1][0], before[0])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "name", ["terms", "differentiable_loss", "bound", "objective", "surrogate"]
 )

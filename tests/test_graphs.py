@@ -16,6 +16,7 @@ from zoo import ELBOS, make_vae, tiny_data
 
 from pyro_dvae import (
     BinaryImages,
+    ContinuousBernoulli,
     RlooELBO,
     Trainer,
     graphs,
@@ -172,6 +173,16 @@ def test_is_recorded_again_after_a_load(log: list[str]) -> None:
     list(second.run(4))
     assert log == 3 * ["warm up"] + ["record"] + 7 * ["replay"]
     assert_same(second, whole)
+
+
+def test_is_recorded_again_where_a_part_was_changed(log: list[str]) -> None:
+    """Here from the traces, which no card would record."""
+    trained = make_trainer(capture=True)
+    list(trained.run(1))
+    trained.vae.likelihood = ContinuousBernoulli()
+    log.clear()
+    list(trained.run(2))
+    assert log == 3 * ["warm up"] + ["record"] + 2 * ["replay"]
 
 
 def test_stays_where_it_is(log: list[str]) -> None:
