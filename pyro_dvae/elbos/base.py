@@ -12,6 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, latent_kl_divergence
+from pyro_dvae.elbos.audit import check_latents
 from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
 
@@ -146,7 +147,9 @@ class DiscreteELBO(ELBO, nn.Module):
             with_particles(program, self.num_particles, self._nesting) for program in (model, guide)
         )
         nesting = self._nesting + (self.num_particles > 1)
-        return self.split(Pair(model, self.wrap(guide), args, kwargs, nesting))
+        pair = Pair(model, self.wrap(guide), args, kwargs, nesting)
+        check_latents(pair)
+        return self.split(pair)
 
     def _get_trace(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Any:
         pair = self._traced_terms(model, guide, args, kwargs).pair
@@ -183,7 +186,7 @@ class DiscreteELBO(ELBO, nn.Module):
                         f"Expected a closed-form KL at site '{name}' for free bits; got one by "
                         "draws. Use free_bits=0, or categorical guide and prior."
                     )
-                kl_site = per_datum(_drawn_kl(pair.model_sites[name], site))
+                kl_site = per_datum(_drawn_kl(pair.latents.get(name), site))
                 penalty_site = self.beta * kl_site
             kl, penalty = kl + kl_site, penalty + penalty_site
             if name not in closed or name != first:
@@ -215,11 +218,13 @@ class DiscreteELBO(ELBO, nn.Module):
         """
         if not self.analytic_kl:
             return set()
-        latents = [name for name, site in pair.model_sites.items() if not site["is_observed"]]
+        latents = list(pair.latents)
         order = list(pair.guide_sites)
         closed = set()
         for i, (name, q) in enumerate(pair.guide_sites.items()):
-            p = pair.model_sites[name]
+            if name not in latents:  # auxiliary, or observed in the model
+                continue
+            p = pair.latents[name]
             parents_drawn = set(latents[: latents.index(name)]) <= set(order[:i])
             codes = name in pair.codes and code_logits(p["fn"]) is not None
             if parents_drawn and codes and _weight(p) == _weight(q) is not None:
@@ -236,9 +241,10 @@ def _weight(site: Any) -> float | None:
 
 
 def _drawn_kl(model_site: Any, guide_site: Any) -> Tensor:
+    """Log q - log p of a draw; log q alone where the site is the guide's alone, as in Pyro."""
     log_q, _, entropy_term = guide_site["score_parts"]
     # Without a reparametrised draw the gradient of log q is the score, which the surrogate holds.
     log_q = log_q.detach()
     if not is_identically_zero(entropy_term):
         log_q = log_q + (entropy_term - entropy_term.detach())
-    return cast(Tensor, log_q - model_site["log_prob"])
+    return cast(Tensor, log_q if model_site is None else log_q - model_site["log_prob"])

@@ -117,8 +117,12 @@ class RelaxELBO(DiscreteELBO):
         # it, the terms in c would not have mean zero.
         drawn = list(pair.guide_sites)
         return all(
-            _is_one_hot(pair.guide_sites[key]["fn"]) and _is_one_hot(pair.model_sites[key]["fn"])
+            _is_one_hot(pair.guide_sites[key]["fn"])
+            and key in pair.latents
+            and _is_one_hot(pair.latents[key]["fn"])
             for key in drawn[drawn.index(name) :]
+        ) and all(
+            key in pair.guide_sites or site["fn"].has_rsample for key, site in pair.latents.items()
         )
 
     def _control(self, pair: Pair, name: str, z: Tensor, noise: Mapping[str, Tensor]) -> Tensor:

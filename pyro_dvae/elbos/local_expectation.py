@@ -88,6 +88,8 @@ def _changed(code: Tensor) -> Tensor:
 def _law_and_signal(terms: Terms) -> Tensor:
     """(2, *extra, S, *batch) log q(z|x) and the learning signal."""
     # Every site counts: a continuous one drawn after a latent also tells which category it was.
-    flat, sites = terms.pair.plates.flat, terms.pair.guide_sites.values()
+    # A factor is no draw, though Pyro counts it as a site.
+    flat = terms.pair.plates.flat
+    sites = [site for site in terms.pair.guide_sites.values() if not site["is_observed"]]
     log_q = torch.as_tensor(sum(flat(site["fn"].log_prob(site["value"])) for site in sites))
     return torch.stack(torch.broadcast_tensors(log_q, terms.learning_signal))

@@ -60,6 +60,7 @@ class Pair:
         self.model_trace, self.guide_trace = model_trace, guide_trace
         self.model_sites = sample_sites(model_trace)
         self.guide_sites = sample_sites(guide_trace)
+        self.latents = {n: s for n, s in self.model_sites.items() if not s["is_observed"]}
         self.plates = plates or DataPlates(model_trace, guide_trace)
 
     @cached_property
@@ -156,7 +157,7 @@ class CodeSite:
         last = (codes.dim() - 2, codes.dim() - 1)
         codes = codes.permute(*range(len(extra)), *places, *last)
         value = code_value(self.fn, codes)
-        return value.reshape(*codes.shape[:-2], *self.fn.event_shape)
+        return value.reshape((*codes.shape[:-2], *self.fn.event_shape))  # which may be ()
 
     @property
     def _num_event(self) -> int:
