@@ -7,6 +7,7 @@ from pathlib import Path
 import pyro
 import pytest
 import torch
+from hostile import Hostile
 
 # The suite runs in two processes; threads that spin would slow both, and what they start.
 torch.set_num_threads(1)
@@ -29,6 +30,20 @@ def clean_state() -> Iterator[None]:
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=NO_CUDA)])
 def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.param)
+
+
+@pytest.fixture(scope="session")
+def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
+    server = Hostile(tmp_path_factory.mktemp("hostile"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def hostile(hostile_server: Hostile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hostile:
+    """Run the command in a process with limits, in an empty folder; see `hostile.py`."""
+    monkeypatch.chdir(tmp_path)
+    return hostile_server
 
 
 @pytest.fixture
