@@ -31,6 +31,7 @@ LEAVES = {
     "records",
     "storage",
     "streams",
+    "tensors",
     "_version",
 }
 MAY_IMPORT: dict[str, set[str]] = {

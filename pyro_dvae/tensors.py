@@ -1,0 +1,147 @@
+"""Data as users hold them (arrays, tables, tensors of any type) as tensors of the model's."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_NUMBERS = (bool, int, float, np.number, np.bool_)
+
+
+def as_data(x: Any, like: Tensor) -> Tensor:
+    """Data as a tensor of the dtype and on the device of `like`.
+
+    A tensor of that dtype on that device is returned as it is. Nothing is rescaled; the likelihood
+    checks the values.
+
+    Args:
+        x: (N, *event): a tensor, or whatever NumPy makes an array of: an array, a DataFrame, lists.
+        like: a weight of the model.
+
+    Returns:
+        (N, *event).
+
+    Raises:
+        ValueError: x is neither, holds what are no real numbers, has no rows' dimension, or whole
+            numbers that `like`'s dtype cannot hold; says what to pass.
+    """
+    given = x if isinstance(x, Tensor) else _shared(_array(x))
+    if given.dtype.is_complex or given.layout != torch.strided:
+        kind = given.dtype if given.layout == torch.strided else given.layout
+        raise ValueError(
+            f"Expected data as dense, real numbers; got a tensor of {kind}. Pass x.to_dense() of a "
+            "sparse tensor, or the real part."
+        )
+    if given.dim() == 0:
+        raise ValueError("Expected data (N, *event); got a single number. Pass x.reshape(1).")
+    result = given.to(like.device, like.dtype)
+    if not given.dtype.is_floating_point:
+        _refuse_rounded(given, result)
+    return result
+
+
+def as_labels(labels: Any, device: torch.device) -> Tensor:
+    """Labels as a tensor on the device; integers of any size become int64.
+
+    Args:
+        labels: (N,): a tensor, or whatever NumPy makes an array of.
+        device: the model's.
+
+    Raises:
+        ValueError: as `as_data`; the prior checks what the labels are.
+    """
+    given = labels if isinstance(labels, Tensor) else _shared(_array(labels))
+    whole = not (given.dtype.is_floating_point or given.dtype.is_complex)
+    return given.to(device, torch.int64 if whole and given.dtype != torch.bool else given.dtype)
+
+
+def as_arguments(vae: Any, x: Any, labels: Any = None) -> tuple[Tensor, Tensor | None]:
+    """Data and labels, by `as_data` and `as_labels`, as a model takes them.
+
+    Args:
+        vae: a model; the first of its weights says dtype and device.
+        x: (N, *event).
+        labels: (N,), or None.
+    """
+    like = next((w for w in vae.parameters() if w.is_floating_point()), torch.empty(0))
+    return as_data(x, like), None if labels is None else as_labels(labels, like.device)
+
+
+def _array(x: Any) -> np.ndarray[Any, Any]:
+    """An array of real numbers or bools."""
+    name, module = type(x).__name__, type(x).__module__.partition(".")[0]
+    advice = "Pass one tensor or array of all rows, (N, *event)."
+    if hasattr(x, "fixed"):  # `PreparedData`, which draws bits anew for each batch
+        advice = "Pass one draw of it: data.fixed(seed=0)."
+    elif isinstance(x, tuple):
+        advice = "Pass x and its labels as two arguments."
+    elif module == "scipy":
+        advice = "Pass x.toarray()."
+    elif hasattr(x, "dataset"):
+        advice = "Pass one tensor of all rows: torch.cat([batch[0] for batch in loader])."
+    elif isinstance(x, torch.utils.data.Dataset):
+        advice = "Pass one tensor of all rows: torch.stack([row[0] for row in dataset])."
+    if not (isinstance(x, list) or hasattr(x, "__array__")):
+        raise ValueError(f"Expected data as a tensor, an array or a table; got {name}. {advice}")
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise ValueError(
+            "Expected data without gaps; got a masked array. Fill what is masked in, or leave its "
+            "rows out."
+        )
+    try:
+        array = np.asarray(x)
+        if array.dtype == object and all(isinstance(value, _NUMBERS) for value in array.flat):
+            array = array.astype(np.float64)  # a table of columns of several types
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"Expected data as a tensor, an array or a table; got {name} of which NumPy makes no "
+            f"array ({error}). {advice}"
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"Expected data of numbers; got {name} of {_element(array)}. Pass the numeric columns "
+            "alone, or numbers in place of what is not."
+        )
+    return array
+
+
+def _element(array: np.ndarray[Any, Any]) -> str:
+    """What an array holds that is no number: its dtype, or the type of the first such element."""
+    if array.dtype != object:
+        return str(array.dtype)
+    odd = next((value for value in array.flat if not isinstance(value, _NUMBERS)), None)
+    return type(odd).__name__
+
+
+def _shared(array: np.ndarray[Any, Any]) -> Tensor:
+    """The array as a tensor, in its memory where torch can share that.
+
+    Torch knows no other byte orders, strides below 0, read-only memory, nor some of the types.
+    """
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if (kind == "u" and size > 1) or (kind == "f" and size > 8):
+        dtype = np.dtype(np.int64 if kind == "u" else np.float64)
+    else:
+        dtype = array.dtype.newbyteorder("=")
+    tensor = torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))
+    if kind == "u" and (tensor < 0).any():
+        _refuse_size(array.max(), "int64")
+    return tensor
+
+
+def _refuse_rounded(given: Tensor, result: Tensor) -> None:
+    """Raise a ValueError where whole numbers are others in the model's precision."""
+    changed = result.to(given.dtype) != given
+    if changed.any():
+        name = str(result.dtype).removeprefix("torch.")
+        _refuse_size(given[changed].flatten()[0].item(), name)
+
+
+def _refuse_size(value: Any, name: str) -> NoReturn:
+    raise ValueError(
+        f"Expected whole numbers that {name} holds exactly; got {value}. Use smaller units, or a "
+        "model in double precision (vae.double())."
+    )
