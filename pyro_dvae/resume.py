@@ -89,7 +89,7 @@ def unpack(trainer: Trainer, state: TrainingState) -> None:
 def _groups(trainer: Trainer) -> dict[str, Tensor]:
     tensors = {
         "total": trainer.total,
-        "random.order": trainer.shuffling.get_state() if trainer.step == 0 else trainer.order,
+        "random.order": trainer.order,
         "random.noise": trainer.noise.get_state(),
     }
     groups: dict[str, dict[Any, Tensor]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -141,6 +141,7 @@ class Trainer:
         self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
         self._bad = torch.zeros((), dtype=torch.float32, device=self.device)
         self._beta = torch.zeros((), dtype=torch.float64, device=self.device) if capture else None
+        self._open: Generator[EpochRecord, None, None] | None = None
         self.restart_streams()
         self._start_epoch()
         self._record_anew()
@@ -186,7 +187,9 @@ class Trainer:
         """Train until so many epochs are complete in all; yields one record an epoch.
 
         Whenever a record is yielded, `vae` holds the averaged weights that the record scores.
-        After an exception from `on_step` the state is that after the step.
+        After an exception from `on_step` the state is that after the step, and another `run` goes
+        on from there. One run of a trainer is open at a time: `run`, `keep_best` and
+        `load_state_dict` end one that waits at a record.
 
         Args:
             epochs: the most epochs, those before included.
@@ -208,8 +211,32 @@ class Trainer:
                     "Expected validation data for early stopping; got none. Pass validation, or "
                     "patience=None."
                 )
+        self._end_run()
+        self._open = self._epochs(epochs, patience, max_seconds, clock, on_step)
+        yield from self._open
+
+    def _end_run(self) -> None:
+        """End a run that waits at a record, where `vae` holds the average for the time being."""
+        try:
+            if self._open is not None:
+                self._open.close()
+        except ValueError as error:  # it is being executed
+            raise RuntimeError(
+                "Expected one run of a trainer at a time; got another in the middle of its step. "
+                "Wait for the first, or build a second trainer."
+            ) from error
+
+    def _epochs(
+        self,
+        epochs: int,
+        patience: int | None,
+        max_seconds: float,
+        clock: Callable[[], float],
+        on_step: Callable[[int, int], None] | None,
+    ) -> Generator[EpochRecord, None, None]:
         while self.epoch < epochs and not self._converged(patience) and self.seconds <= max_seconds:
             start = clock() - self.seconds
+            self.shuffling.set_state(self.order)  # also in the middle of an epoch
             batches = epoch_order(self.data, self.shuffling, self.device)
             self.vae.train()
             if self._backward.notice_changes():
@@ -317,6 +344,7 @@ class Trainer:
 
     def keep_best(self) -> None:
         """Give `vae` the weights of the best epoch; training is over."""
+        self._end_run()
         if self.best_weights:
             self.vae.load_state_dict(self.best_weights)
 
@@ -333,6 +361,7 @@ class Trainer:
         Raises:
             ValueError: the state is not one of such a trainer; nothing was loaded.
         """
+        self._end_run()
         unpack(self, state)
         self._num_good.fill_(self.step)
         self._bad.zero_()

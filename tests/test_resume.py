@@ -96,6 +96,59 @@ def test_any_step_is_a_place_to_continue_from(estimator: str, num_steps: int) ->
     assert [record.train_elbo for record in records] == uninterrupted[4 - len(records) :]
 
 
+@pytest.mark.parametrize("num_steps", [1, 4, 5, 13])
+def test_run_goes_on_where_an_exception_stopped_it(num_steps: int) -> None:
+    whole, stopped = trainer(), trainer()
+    list(whole.run(4))
+    train_steps(stopped, num_steps)
+    list(stopped.run(4))
+    assert same(whole, stopped)
+
+
+def test_an_epoch_whose_first_batch_fails_keeps_its_order() -> None:
+    whole, stopped = trainer(), trainer()
+    list(whole.run(2))
+    batch = stopped.data.batch
+    stopped.data.batch = lambda *_: 1 / 0  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        list(stopped.run(2))
+    stopped.data.batch = batch  # type: ignore[method-assign]
+    list(stopped.run(2))
+    assert same(whole, stopped)
+
+
+def test_a_run_that_waits_at_a_record_does_not_spoil_what_follows() -> None:
+    """There the module holds the average, and what closes the run takes it out again."""
+    whole, other = trainer(), trainer()
+    list(whole.run(2))
+    waiting = other.run(4)
+    next(waiting)
+    list(other.run(2))
+    assert list(waiting) == []
+    assert same(whole, other)
+
+    waiting = other.run(4)
+    next(waiting)
+    other.keep_best()
+    whole.load_state_dict(other.state_dict())
+    whole.keep_best()
+    waiting.close()
+    for name, value in whole.vae.state_dict().items():
+        assert torch.equal(value, other.vae.state_dict()[name])
+
+    waiting, state = whole.run(4), other.state_dict()
+    next(waiting)
+    whole.load_state_dict(state)
+    waiting.close()
+    assert same(whole, other)
+
+
+def test_a_run_within_a_step_of_the_same_trainer_is_refused() -> None:
+    one = trainer()
+    with pytest.raises(RuntimeError, match="Expected one run of a trainer at a time"):
+        list(one.run(1, on_step=lambda *_: list(one.run(1))))
+
+
 def test_a_state_taken_at_a_record_or_in_a_step_is_that_after_it() -> None:
     """While the module holds the average, and while the draws' stream is in use."""
     whole = trainer()
