@@ -39,11 +39,23 @@ def enumerate_codes(
     Returns:
         (stop - start, D, K) one-hot.
     """
+    digits = enumerate_digits(num_latents, num_categories, start=start, stop=stop, device=device)
+    return one_hot(digits, num_categories, dtype=dtype)
+
+
+def enumerate_digits(
+    num_latents: int,
+    num_categories: int,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    device: torch.device | None = None,
+) -> Tensor:
+    """The same as categories: (stop - start, D) integers from 0 to K - 1."""
     stop = num_codes(num_latents, num_categories) if stop is None else stop
     number = torch.arange(start, stop, device=device)
     place = num_categories ** torch.arange(num_latents - 1, -1, -1, device=device)
-    digits = (number[:, None] // place) % num_categories  # (C, D)
-    return one_hot(digits, num_categories, dtype=dtype)
+    return (number[:, None] // place) % num_categories
 
 
 def one_hot(index: Tensor, num_categories: int, *, dtype: torch.dtype | None = None) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pyro_dvae.codes import code_logits, latent_kl_divergence
 from pyro_dvae.elbos.audit import check_latents
 from pyro_dvae.elbos.direct import owner, remember
+from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
 
 
@@ -61,7 +62,8 @@ class DiscreteELBO(ELBO, nn.Module):
         analytic_kl: take a site's KL in closed form where guide and model draw from codes and the
             model's prior of the site depends on nothing the guide draws later; otherwise, and for
             every other site, by the draw.
-        max_plate_nesting: as in Pyro; found by one trial run when left out.
+        max_plate_nesting: as in Pyro; when left out found by a trial run, and again by another
+            where it has changed.
 
     Raises:
         ValueError: num_particles < 1, or beta or free_bits negative or not finite; when run, free
@@ -141,15 +143,21 @@ class DiscreteELBO(ELBO, nn.Module):
         return terms
 
     def _traced_terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
-        if self.num_particles > 1 and self._nesting == math.inf:
-            self._nesting = trial_run(model, guide, args, kwargs).plates.nesting
-        model, guide = (
-            with_particles(program, self.num_particles, self._nesting) for program in (model, guide)
-        )
-        nesting = self._nesting + (self.num_particles > 1)
-        pair = Pair(model, self.wrap(guide), args, kwargs, nesting)
-        check_latents(pair)
-        return self.split(pair)
+        def find() -> float:
+            return nesting(trial_run(model, guide, args, kwargs))
+
+        def run(most: float) -> Terms:
+            own, others = (
+                with_particles(program, self.num_particles, most) for program in (model, guide)
+            )
+            pair = Pair(own, self.wrap(others), args, kwargs, most + (self.num_particles > 1))
+            if not is_given and nesting(pair) != most:
+                raise LayoutChanged(f"{most} nested plates", nesting(pair))
+            check_latents(pair)
+            return self.split(pair)
+
+        is_given = self.num_particles == 1 or self._nesting < math.inf
+        return run(self._nesting) if is_given else with_layout(self, find, run)
 
     def _get_trace(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Any:
         pair = self._traced_terms(model, guide, args, kwargs).pair

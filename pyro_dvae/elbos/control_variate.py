@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 
 import pyro.distributions as dist
 import torch
+from pyro.distributions.util import is_identically_zero
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
@@ -80,6 +81,7 @@ class RelaxELBO(DiscreteELBO):
         for logits, gradient in self._gradients(terms):
             surrogate = surrogate + (gradient.detach() * logits).sum((-1, -2)).mean(0)
             moment = moment + gradient.square().sum() / self.num_particles
+        surrogate = surrogate + (terms.learning_signal.detach() * _other_scores(terms.pair)).mean(0)
         learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
         if not (learned and moment.requires_grad):
             return surrogate
@@ -149,6 +151,17 @@ class RelaxELBO(DiscreteELBO):
                 f"code; got {(*correction.shape,)}. Change the network."
             )
         return correction.reshape(shape)
+
+
+def _other_scores(pair: Pair) -> Tensor:
+    """Log q of the draws that are neither codes nor reparametrised, (S, *batch)."""
+    scores = [
+        site["score_parts"].score_function
+        for name, site in pair.guide_sites.items()
+        if name not in pair.codes
+    ]
+    flat = (pair.plates.flat(score) for score in scores if not is_identically_zero(score))
+    return torch.as_tensor(sum(flat))
 
 
 def gumbels_given(code: Tensor, log_p: Tensor) -> Tensor:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, NamedTuple
 
 import pyro
 import torch
-from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pyro_dvae.codes import (
-    MAX_CODES,
-    code_logits,
-    code_value,
-    describe_codes,
-    enumerate_codes,
-    num_codes,
-)
+from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+from pyro_dvae.elbos.audit import check_latents
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
+from pyro_dvae.elbos.layout import LayoutChanged, with_layout
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
+
+
+class Sums(NamedTuple):
+    """What is left of all codes."""
+
+    chunks: list[tuple[Tensor, ...]]
+    """What each chunk was reduced to."""
+    pair: Pair
+    """The traces of the first chunk."""
 
 
 class _SummedELBO(DiscreteELBO):
@@ -33,6 +37,9 @@ class _SummedELBO(DiscreteELBO):
         **options: `beta`, `free_bits`, `analytic_kl` of `DiscreteELBO`.
     """
 
+    _is_marginal: ClassVar[bool]
+    """Whether the sum is over every latent, those of the model alone too."""
+
     def __init__(
         self, *, max_codes: int = MAX_CODES, chunk_size: int = 8192, **options: Any
     ) -> None:
@@ -41,7 +48,6 @@ class _SummedELBO(DiscreteELBO):
             raise ValueError(f"Expected a chunk of at least 1 code; got {chunk_size}. Raise it.")
         self.max_codes = max_codes
         self.chunk_size = chunk_size
-        self._trial: Pair | None = None
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch), the objective itself: nothing is drawn."""
@@ -49,53 +55,79 @@ class _SummedELBO(DiscreteELBO):
 
     def sums(
         self,
-        reduce: Callable[[Terms], tuple[Tensor, ...]],
+        reduce: Callable[[Terms, Collection[str]], tuple[Tensor, ...]],
         model: Program,
         guide: Program,
         args: Any,
         kwargs: Any,
-    ) -> tuple[list[tuple[Tensor, ...]], float]:
-        """`reduce` of the terms of each chunk of codes, (*codes, 1, *batch), and the scale."""
-        if self._trial is None:
-            self._trial = trial_run(model, guide, args, kwargs)
-        plates = self._trial.plates
-        shapes = {name: site.logits.shape[-2:] for name, site in self._trial.codes.items()}
-        totals = {name: num_codes(*shape) for name, shape in shapes.items()}
+    ) -> Sums:
+        """`reduce` of the terms of each chunk of codes, (*codes, 1, *batch), and their sites."""
+
+        def find() -> SumLayout:
+            pair = trial_run(model, guide, args, kwargs)
+            return sum_layout(pair, marginal=self._is_marginal)
+
+        def run(layout: SumLayout) -> Sums:
+            return self._sums_of(layout, reduce, model, guide, args, kwargs)
+
+        return with_layout(self, find, run)
+
+    def _sums_of(
+        self,
+        layout: SumLayout,
+        reduce: Callable[[Terms, Collection[str]], tuple[Tensor, ...]],
+        model: Program,
+        guide: Program,
+        args: Any,
+        kwargs: Any,
+    ) -> Sums:
+        totals = {name: num_codes(*size) for name, size in layout.sizes.items()}
         if math.prod(totals.values()) > self.max_codes:
             described = " times ".join(
-                f"{describe_codes(*shape)} at site '{name}'" for name, shape in shapes.items()
+                f"{describe_codes(*size)} at site '{name}'" for name, size in layout.sizes.items()
             )
             raise ValueError(
                 f"Expected at most {self.max_codes} codes to enumerate; got K^D = {described}. Use "
                 "a sampled estimator such as RlooELBO, or fewer latents or categories."
             )
-        scale = 1.0
+        first: Pair | None = None
 
         def run(cut: str | None, start: int, stop: int) -> tuple[Tensor, ...]:
-            nonlocal scale
-            enumeration = _Enumeration(plates.names, plates.nesting, cut, start, stop)
+            nonlocal first
+            values = Enumeration(layout, cut, start, stop)
             # Pyro's checks take the dimensions of the codes for undeclared plates.
             with pyro.validation_enabled(False):
-                pair = Pair(model, enumeration(guide), args, kwargs, math.inf)
-            scale = pair.plates.scale
-            return reduce(self.split(pair))
+                own = values(model) if self._is_marginal else model
+                pair = Pair(own, values(guide), args, kwargs, math.inf)
+            found = sum_layout(pair, marginal=self._is_marginal)
+            if found != layout:
+                raise LayoutChanged(layout, found)
+            if not self._is_marginal:
+                check_latents(pair)
+            first = first or pair
+            return reduce(self.split(pair), layout.sizes)
 
         cut = max(totals, key=lambda name: totals[name], default=None)
         if cut is None:
-            return [run(None, 0, 0)], scale
-        size = max(1, self.chunk_size * totals[cut] // math.prod(totals.values()))
-        cuts = [(cut, i, min(i + size, totals[cut])) for i in range(0, totals[cut], size)]
-        if len(cuts) > 1 and torch.is_grad_enabled():
-            return [checkpoint(run, *part, use_reentrant=False) for part in cuts], scale
-        return [run(*part) for part in cuts], scale
+            chunks = [run(None, 0, 0)]
+        else:
+            size = max(1, self.chunk_size * totals[cut] // math.prod(totals.values()))
+            cuts = [(cut, i, min(i + size, totals[cut])) for i in range(0, totals[cut], size)]
+            if len(cuts) > 1 and torch.is_grad_enabled():
+                chunks = [checkpoint(run, *part, use_reentrant=False) for part in cuts]
+            else:
+                chunks = [run(*part) for part in cuts]
+        assert first is not None
+        return Sums(chunks, first)
 
 
 class EnumeratedELBO(_SummedELBO):
     """sum_z q(z|x) (log p(x|z) + log p(z) - log q(z|x)) over all K^D codes, without a draw.
 
     The exact ELBO and its exact gradient. The programs run on all the codes at once, shaped
-    (K^D, 1, D, K): a decoder sees each code once, whatever the batch. Several discrete sites are
-    enumerated jointly; a continuous site beside them is drawn, with its pathwise gradient.
+    (K^D, 1, D, K): a decoder sees each code once, whatever the batch. Several sites of finitely
+    many values (Bernoulli and binomial ones too) are enumerated jointly; a continuous site beside
+    them is drawn, with its pathwise gradient.
 
     Args:
         max_codes: the most codes (over all discrete sites together) to enumerate.
@@ -104,36 +136,40 @@ class EnumeratedELBO(_SummedELBO):
         **options: `beta`, `free_bits`, `analytic_kl` of `DiscreteELBO`.
 
     Raises:
-        ValueError: when run, K^D exceeds `max_codes`; the message names K^D.
+        ValueError: when run, K^D exceeds `max_codes`, which the message names; or a site has
+            neither finitely many values nor a reparametrised draw.
     """
 
     is_unbiased: ClassVar[bool] = True
+    _is_marginal = False
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         """Expectations over all codes, as if of one particle."""
 
-        def expect(terms: Terms) -> tuple[Tensor, ...]:
+        def expect(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
             parts = (terms.log_likelihood, terms.kl, terms.penalty)
+            log_codes = _log_guide(terms.pair, summed)
             return tuple(
                 _weighted_sum(log_code.exp(), value)
-                for log_code, value in (_flat(terms, terms.log_guide, part) for part in parts)
+                for log_code, value in (_flat(terms, log_codes, part) for part in parts)
             )
 
-        chunks, scale = self.sums(expect, model, guide, args, kwargs)
+        chunks, pair = self.sums(expect, model, guide, args, kwargs)
         log_likelihood, kl, penalty = (
             torch.stack(parts).sum(0) for parts in zip(*chunks, strict=True)
         )
         nothing = torch.zeros_like(kl)
-        return Terms(log_likelihood, kl, penalty, nothing, nothing, scale, cast(Pair, self._trial))
+        return Terms(log_likelihood, kl, penalty, nothing, nothing, pair.plates.scale, pair)
 
 
 class MarginalELBO(_SummedELBO):
     """log p(x) = log sum_z p(x|z) p(z) for model, sum_z p(z|x) log q(z|x) for guide (Eq. 29).
 
-    Maximum likelihood by enumeration: the gradient in the model's weights is that of log p(x),
-    whatever the guide; the guide follows the exact posterior p(z|x), held fixed, by maximum
-    likelihood, that is it lowers KL(p(z|x) || q(z|x)), not the ELBO's KL(q || p). **The value is
-    log p(x)**, which no ELBO exceeds.
+    The sum is over all latents of the model, whether the guide draws them or not. Maximum
+    likelihood by enumeration: the gradient in the model's weights is that of log p(x), whatever the
+    guide; the guide follows the exact posterior p(z|x), held fixed, by maximum likelihood, that is
+    it lowers KL(p(z|x) || q(z|x)), not the ELBO's KL(q || p). **The value is log p(x)**, which no
+    ELBO exceeds.
 
     Args:
         max_codes: the most codes (over all discrete sites together) to enumerate.
@@ -141,11 +177,13 @@ class MarginalELBO(_SummedELBO):
         **options: none that changes the objective; `beta` and `free_bits` are refused.
 
     Raises:
-        ValueError: beta or free_bits given; when run, K^D exceeds `max_codes`, or a site that the
-            guide draws is not categorical, which is named.
+        ValueError: beta or free_bits given; when run, K^D exceeds `max_codes`, a latent has not
+            finitely many values, or the guide draws what is no latent of the model; the site is
+            named.
     """
 
     is_unbiased: ClassVar[bool] = True
+    _is_marginal = True
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, analytic_kl=False)
@@ -166,22 +204,33 @@ class MarginalELBO(_SummedELBO):
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         """Give log p(x) as the log-likelihood, the expected log q as the guide's term."""
 
-        def reduce(terms: Terms) -> tuple[Tensor, ...]:
-            _refuse_continuous(terms.pair)
-            log_q = terms.log_guide
-            log_prior = log_q.detach() - terms.kl  # the KL is by the draw, its log q detached
-            log_joint, log_q = _flat(terms, terms.log_likelihood + log_prior, log_q)
-            posterior = log_joint.detach().softmax(0)
-            return log_joint.logsumexp(0), _weighted_sum(posterior, log_q)
+        def reduce(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
+            log_joint = terms.log_likelihood + _log_prior(terms.pair)
+            log_joint, log_q = _flat(terms, log_joint, _log_guide(terms.pair, summed))
+            # The guide learns nothing of codes that it excludes; log p(x) counts them.
+            log_q = torch.where(log_q > -math.inf, log_q, 0)
+            return log_joint.logsumexp(0), _weighted_sum(log_joint.detach().softmax(0), log_q)
 
-        chunks, scale = self.sums(reduce, model, guide, args, kwargs)
+        chunks, pair = self.sums(reduce, model, guide, args, kwargs)
         log_joint, log_guide = (torch.stack(parts) for parts in zip(*chunks, strict=True))
         share = log_joint.detach().softmax(0)
         log_marginal, log_guide = log_joint.logsumexp(0), (share * log_guide).sum(0)
         nothing = torch.zeros_like(log_marginal)
-        return Terms(
-            log_marginal, nothing, nothing, log_guide, nothing, scale, cast(Pair, self._trial)
-        )
+        scale = pair.plates.scale
+        return Terms(log_marginal, nothing, nothing, log_guide, nothing, scale, pair)
+
+
+def _log_guide(pair: Pair, summed: Collection[str]) -> Tensor:
+    """Log q(z|x) of the codes, (*codes, 1, *batch)."""
+    sites = [site for name, site in pair.guide_sites.items() if name in summed]
+    return torch.as_tensor(sum(pair.plates.flat(log_density(site)) for site in sites))
+
+
+def _log_prior(pair: Pair) -> Tensor:
+    """Log p(z) of the codes, those of the model alone too, (*codes, 1, *batch)."""
+    plates = pair.plates
+    parts = (log_density(site) * site["scale"] for site in pair.latents.values())
+    return torch.as_tensor(sum(plates.flat(part) / plates.scale for part in parts))
 
 
 def _weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
@@ -189,59 +238,8 @@ def _weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
     return (weight * torch.where(weight > 0, value, 0)).sum(0)
 
 
-def _refuse_continuous(pair: Pair) -> None:
-    others = [name for name in pair.guide_sites if name not in pair.codes]
-    if others:
-        raise ValueError(
-            f"Expected a guide of categorical sites alone for log p(x); got {', '.join(others)}. "
-            "Use EnumeratedELBO, which draws the others."
-        )
-
-
 def _flat(terms: Terms, *values: Tensor) -> list[Tensor]:
     """Values (*codes, 1, *batch), broadcast, as (C, 1, *batch)."""
     values = torch.broadcast_tensors(*values)
     shape = terms.pair.plates.flat_sizes
     return [value.reshape(-1, *shape) for value in values]
-
-
-class _Enumeration(Messenger):
-    """Give each discrete site of a guide all of its codes, each site in a dimension of its own.
-
-    Args:
-        shared: names of the plates that make a datum; other plates hold variables of the site.
-        nesting: the most plates around a site; codes lie left of them.
-        cut: the site that gets only its codes `start` to `stop`.
-        start: see `cut`.
-        stop: see `cut`.
-    """
-
-    def __init__(
-        self, shared: set[str], nesting: int, cut: str | None, start: int, stop: int
-    ) -> None:
-        super().__init__()
-        self.shared = shared
-        self.dims = nesting
-        self.cut = (cut, start, stop)
-
-    def _pyro_sample(self, msg: Any) -> None:
-        logits = code_logits(msg["fn"])
-        if msg["is_observed"] or logits is None:
-            return
-        frames = msg["cond_indep_stack"]
-        own = {f.dim: f.size for f in frames if f.vectorized and f.name not in self.shared}
-        num_latents = math.prod(own.values()) * logits.shape[-2]
-        cut, *limits = self.cut
-        start, stop = limits if msg["name"] == cut else (0, None)
-        codes = enumerate_codes(
-            num_latents,
-            logits.shape[-1],
-            start=start,
-            stop=stop,
-            device=logits.device,
-            dtype=logits.dtype,
-        )
-        batch = [own.get(dim, 1) for dim in range(-self.dims, 0)]
-        value = code_value(msg["fn"], codes)
-        msg["value"] = value.reshape(-1, *batch, *msg["fn"].event_shape)
-        self.dims += 1
