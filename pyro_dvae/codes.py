@@ -5,9 +5,21 @@ Everything here is a pure function of a `(..., D, K)` tensor of logits, normalis
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyro.distributions as dist
 import torch
+from pyro.distributions.distribution import Distribution
+from pyro.distributions.relaxed_straight_through import (
+    RelaxedBernoulliStraightThrough,
+    RelaxedOneHotCategoricalStraightThrough,
+)
 from torch import Tensor
+
+# Torch's classes are also the bases of Pyro's straight-through ones.
+_OneHot, _Index = torch.distributions.OneHotCategorical, torch.distributions.Categorical
+_QUANTISED = (RelaxedOneHotCategoricalStraightThrough, RelaxedBernoulliStraightThrough)
+"""Straight-through distributions whose support is that of the relaxation, which they score."""
 
 MAX_CODES = 65_536
 """Largest K^D that is enumerated in one pass with gradients."""
@@ -129,15 +141,17 @@ def code_logits(fn: object) -> Tensor | None:
     """The logits of a Pyro site, if its distribution is one of categorical codes.
 
     Args:
-        fn: the distribution of a site: a `OneHotCategorical` or a `Categorical`, alone or in
-            `.to_event(n)`.
+        fn: the distribution of a site: a `OneHotCategorical` (straight-through or not) or a
+            `Categorical`, alone or in `.to_event(n)`.
 
     Returns:
         (*batch_shape, D, K) normalised logits, D being the product of the event's leading
         dimensions (1 without `.to_event`); None for any other distribution.
     """
     base, num_event = _unwrap(fn)
-    if not isinstance(base, (dist.OneHotCategorical, dist.Categorical)):
+    if not isinstance(
+        base, (torch.distributions.OneHotCategorical, torch.distributions.Categorical)
+    ):
         return None
     logits: Tensor = base.logits
     if num_event == 0:
@@ -147,7 +161,63 @@ def code_logits(fn: object) -> Tensor | None:
 
 def code_value(fn: object, codes: Tensor) -> Tensor:
     """One-hot codes (..., K) as values of the site: category indices for a `Categorical`."""
-    return codes.argmax(-1) if isinstance(_unwrap(fn)[0], dist.Categorical) else codes
+    return codes if is_one_hot(fn) else codes.argmax(-1)
+
+
+def is_one_hot(fn: object) -> bool:
+    """Whether a distribution is one of codes as one-hot vectors, in `.to_event(n)` or not."""
+    return isinstance(_unwrap(fn)[0], _OneHot)
+
+
+def without_straight_through(fn: Any) -> Any:
+    """The distribution of a site whose draws, if discrete, have no gradient.
+
+    A straight-through distribution says that its draws are reparametrised. Pyro then leaves out
+    the score function and follows the biased gradient of the draws. So the same codes as a plain
+    Pyro distribution take its place.
+
+    Args:
+        fn: any distribution.
+
+    Returns:
+        A plain distribution of codes in place of a straight-through one; any other `fn` itself.
+
+    Raises:
+        TypeError: a straight-through distribution that is not one of codes, or one of torch that
+            is not Pyro's.
+    """
+    base, num_event = _unwrap(fn)
+    if isinstance(fn, torch.distributions.Distribution) and not isinstance(fn, Distribution):
+        raise TypeError(
+            f"Expected a distribution of Pyro; got torch's {base}. Use the class of the same name "
+            "in pyro.distributions."
+        )
+    if not getattr(fn, "has_rsample", False):
+        return fn
+    if isinstance(base, _OneHot):
+        return dist.OneHotCategorical(logits=base.logits).to_event(num_event)
+    if isinstance(base, _Index):
+        return dist.Categorical(logits=base.logits).to_event(num_event)
+    if _is_straight_through(fn):
+        raise TypeError(
+            f"Expected draws whose gradient is exact; got the straight-through {base}. Use "
+            "OneHotCategorical, or Bernoulli for one bit: the ELBO chooses how to differentiate."
+        )
+    return fn
+
+
+def _is_straight_through(fn: Any) -> bool:
+    layer = fn
+    while layer is not None:
+        if isinstance(
+            layer, (RelaxedOneHotCategoricalStraightThrough, RelaxedBernoulliStraightThrough)
+        ):
+            return True
+        layer = getattr(layer, "base_dist", None)
+    try:
+        return bool(fn.support.is_discrete)  # and it has `rsample`
+    except (AttributeError, NotImplementedError):
+        return False
 
 
 def _unwrap(fn: object) -> tuple[object, int]:

@@ -13,7 +13,7 @@ from pyro.distributions.util import is_identically_zero
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, log_exponentials
+from pyro_dvae.codes import code_logits, is_one_hot, log_exponentials
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.pair import Pair
 from pyro_dvae.elbos.score_function import show_parameters_to_svi
@@ -119,9 +119,9 @@ class RelaxELBO(DiscreteELBO):
         # it, the terms in c would not have mean zero.
         drawn = list(pair.guide_sites)
         return all(
-            _is_one_hot(pair.guide_sites[key]["fn"])
+            is_one_hot(pair.guide_sites[key]["fn"])
             and key in pair.latents
-            and _is_one_hot(pair.latents[key]["fn"])
+            and is_one_hot(pair.latents[key]["fn"])
             for key in drawn[drawn.index(name) :]
         ) and all(
             key in pair.guide_sites or site["fn"].has_rsample for key, site in pair.latents.items()
@@ -185,7 +185,7 @@ class _LinearCodes(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         fn = msg["fn"]
-        if not msg["is_observed"] and _is_one_hot(fn):
+        if not msg["is_observed"] and is_one_hot(fn):
             # torch's own log-probability is that of the argmax: it jumps, without a gradient in z.
             logits = cast(Tensor, code_logits(fn)).reshape(fn.batch_shape + fn.event_shape)
             msg["fn"] = _LinearCode(logits=logits).to_event(len(fn.event_shape) - 1)
@@ -217,12 +217,6 @@ class _LinearCode(dist.OneHotCategorical):
 
     def log_prob(self, value: Tensor) -> Tensor:
         return (value * _finite(self.logits)).sum(-1)
-
-
-def _is_one_hot(fn: Any) -> bool:
-    while isinstance(fn, torch.distributions.Independent):
-        fn = fn.base_dist
-    return isinstance(fn, dist.OneHotCategorical)
 
 
 def _finite(log_p: Tensor) -> Tensor:

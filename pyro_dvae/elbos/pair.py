@@ -17,7 +17,13 @@ from pyro.poutine.util import prune_subsample_sites
 from pyro.util import check_model_guide_match, check_site_shape
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, code_value, draw_codes, one_hot
+from pyro_dvae.codes import (
+    code_logits,
+    code_value,
+    draw_codes,
+    one_hot,
+    without_straight_through,
+)
 from pyro_dvae.elbos.plates import PARTICLES, DataPlates, sample_sites
 
 Program = Callable[..., Any]
@@ -45,8 +51,9 @@ class Pair:
         plates: DataPlates | None = None,
     ) -> None:
         self.programs = (model, guide, args, kwargs, nesting)
+        guide = _NoStraightThrough()(guide)
         self.drawn = poutine.trace(guide).get_trace(*args, **kwargs)  # with subsample indices
-        replayed = poutine.replay(model, trace=self.drawn)
+        replayed = _NoStraightThrough()(poutine.replay(model, trace=self.drawn))
         model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
         if plates is None and is_validation_enabled():
             check_model_guide_match(model_trace, self.drawn, nesting)
@@ -194,6 +201,18 @@ class CodeDraws(Messenger):
         if msg["value"] is None and not msg["is_observed"] and logits is not None:
             value = code_value(msg["fn"], draw_codes(logits))
             msg["value"] = value.reshape(msg["fn"].shape())
+
+
+class _NoStraightThrough(Messenger):
+    """Sites draw without the biased gradient of straight-through distributions."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"]:
+            return
+        try:
+            msg["fn"] = without_straight_through(msg["fn"])
+        except TypeError as error:
+            raise TypeError(f"Site '{msg['name']}': {error}") from None
 
 
 def scored_codes(pair: Pair) -> dict[str, CodeSite]:
