@@ -48,7 +48,9 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
     from pyro_dvae.evaluation import ordering
     from pyro_dvae.usage import ACTIVE_INFORMATION
 
-    how = "by draws" if "elbo" in scores.standard_errors else "exact"
+    errors = scores.standard_errors
+    summed = "log Z estimated" if "elbo" in errors else "exact"
+    how = "by draws" if "log_likelihood" in errors else summed
     prior = ("D log K", -1) if config.prior == "uniform" else ("E_q log p(z)", 1)
     fit = ("BCE", -1) if config.likelihood == "bernoulli" else ("E_q log p(x|z)", 1)
     print(
@@ -65,7 +67,8 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
     if scores.log_marginal is None:
         print("  log p(x): not summed over all codes")
     else:
-        print(f"  log p(x) {figure(scores, 'log_marginal')} (exact, all codes)")
+        summed = "log Z estimated" if "log_marginal" in errors else "exact"
+        print(f"  log p(x) {figure(scores, 'log_marginal')} ({summed}, all codes)")
     if scores.importance_bound is not None:
         print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
     print(f"  {ordering(scores)}")

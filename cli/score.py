@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -83,11 +84,11 @@ def score(
         draws = loaded.config.seed if seed is None else seed
         labels = labels_for(loaded.config, rows.labels, rows.name)
     given = None if labels is None else labels.to(target)
-    values, variances = _values(loaded.vae, rows.x.to(target), given, bound, iw_samples, draws)
-    scores = _Scores(values, variances, rows.labels)
+    scored = _values(loaded.vae, rows.x.to(target), given, bound, iw_samples, draws)
+    scores = _Scores(rows.labels, *scored)
     if output is not None:
         with failed_writes():
-            write_csv(output, scores.header, scores.ranked(len(values)))
+            write_csv(output, scores.header, scores.ranked(len(scores.values)))
     shown = list(scores.ranked(top or (_SHOWN if output is None else 0)))
     mean, error = scores.mean()
     if as_json:
@@ -98,7 +99,7 @@ def score(
             "data": rows.name,
             "binarize": loaded.config.binarize,
             "likelihood": loaded.config.likelihood,
-            "num_data": len(values),
+            "num_data": len(scores.values),
             "bound": bound.value,
             "importance_samples": iw_samples if bound is Bound.importance else None,
             "mean": mean,
@@ -111,7 +112,7 @@ def score(
     datum = unit(loaded.event_shape)
     how = "exact" if error is None else f"± {error:.2g}, seed {draws}"
     print(
-        f"{'' if output is None else f'{output}: '}{name} of {len(values)} {datum}s of "
+        f"{'' if output is None else f'{output}: '}{name} of {len(scores.values)} {datum}s of "
         f"{rows.name}, mean {mean:.2f} nats/{datum} ({how}; {described(loaded.config)}"
         f"); {weights_of(loaded)}"
     )
@@ -122,12 +123,14 @@ def score(
 
 
 class _Scores(NamedTuple):
+    labels: Tensor | None
+    """(N,)."""
     values: Tensor
     """(N,) nats."""
     variances: Tensor | None
     """(N,) over the draws; None where there were none."""
-    labels: Tensor | None
-    """(N,)."""
+    prior_error: float
+    """Standard error of log Z, which moves all scores alike; 0 where it is known."""
 
     @property
     def header(self) -> list[str]:
@@ -145,16 +148,17 @@ class _Scores(NamedTuple):
             yield [rank, *row]
 
     def mean(self) -> tuple[float, float | None]:
-        """The mean, and its standard error over the draws."""
+        """The mean, and its standard error over the draws and of log Z; None where it is exact."""
         mean = self.values.mean().item()
         if self.variances is None:
-            return mean, None
-        return mean, self.variances.sum().sqrt().item() / len(self.values)
+            return mean, self.prior_error or None
+        error = self.variances.sum().sqrt().item() / len(self.values)
+        return mean, math.hypot(error, self.prior_error)
 
 
 def _values(
     vae: Any, x: Tensor, labels: Tensor | None, bound: Bound, iw_samples: int, seed: int
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, float]:
     from pyro_dvae.scoring import datum_terms
 
     terms = datum_terms(
@@ -169,4 +173,5 @@ def _values(
     )
     name = {"elbo": "elbo", "importance": "importance_bound", "exact": "log_marginal"}[bound.value]
     variances = terms.variances.get(name)
-    return getattr(terms, name).cpu(), None if variances is None else variances.cpu()
+    drawn = None if variances is None else variances.cpu()
+    return getattr(terms, name).cpu(), drawn, terms.prior_error

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from torch import Tensor
-
 from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, log_marginal
 from pyro_dvae.scoring import DatumTerms, datum_scores, datum_terms, evaluating, exact_terms
+from pyro_dvae.tensors import as_arguments
 from pyro_dvae.usage import Usage, UsageCounter
 
 __all__ = [
@@ -44,7 +43,7 @@ class Evaluation:
     kl: float
     """KL(q(z|x) || p(z)) = -log_prior - entropy."""
     log_marginal: float | None
-    """Exact log p(x); None where it was not summed."""
+    """Log p(x) by the sum over all codes; None where it was not summed."""
     importance_bound: float | None
     """Of `importance_samples` draws a datum, between the ELBO and log p(x) in expectation."""
     importance_samples: int | None
@@ -57,7 +56,8 @@ class Evaluation:
     bits_per_dimension: float | None
     """-elbo / (P log 2), P the elements of a datum; None where x is continuous."""
     standard_errors: dict[str, float]
-    """name -> that of a figure above, over the draws alone; what is not named is exact."""
+    """name -> that of a figure above, over the draws and, where it is not summed, of the estimate
+    of log Z of a Boltzmann prior; what is not named is exact."""
     kl_per_latent: tuple[float, ...] | None
     """KL(q(z_d|x) || p(z_d)); None where the latents of prior or guide are not independent."""
     information_per_latent: tuple[float, ...]
@@ -75,8 +75,8 @@ class Evaluation:
 
 def evaluate(
     vae: Any,
-    x: Tensor,
-    labels: Tensor | None = None,
+    x: Any,
+    labels: Any = None,
     *,
     importance_samples: int | None = None,
     exact: bool | None = None,
@@ -91,7 +91,8 @@ def evaluate(
 
     Args:
         vae: a `DiscreteVAE`, evaluated in eval mode; no global random stream is touched.
-        x: (N, *event) in the support of the likelihood, N >= 1, on the vae's device.
+        x: (N, *event) in the support of the likelihood, N >= 1: a tensor, or what `as_data` makes
+            one of (an array, a table), which converts it to the dtype and device of the weights.
         labels: (N,) int64, where the prior is conditional on them: every p(z) is then p(z|y), and
             log p(x) is log p(x|y).
         importance_samples: k of the importance-weighted bound, at least 2; None leaves it out.
@@ -105,6 +106,7 @@ def evaluate(
     Raises:
         ValueError: an argument out of range, data outside the support, or K^D too large to sum.
     """
+    x, labels = as_arguments(vae, x, labels)
     with evaluating(vae):
         prior = vae.prior_codes() if labels is None else None
     counter = UsageCounter(prior)
@@ -121,8 +123,7 @@ def evaluate(
     )
     discrete = getattr(getattr(vae.likelihood, "support", None), "is_discrete", False)
     num_elements = x[0].numel() if discrete else None
-    prior_error = float(getattr(prior, "log_normaliser_error", 0.0))
-    return _summary(terms, counter.usage(), importance_samples, num_elements, prior_error)
+    return _summary(terms, counter.usage(), importance_samples, num_elements)
 
 
 def ordering(evaluation: Evaluation) -> str:
@@ -164,7 +165,6 @@ def _summary(
     usage: Usage,
     importance_samples: int | None,
     num_elements: int | None,
-    prior_error: float,
 ) -> Evaluation:
     num_data = len(terms.entropy)
     elbo, log_prior, entropy = (
@@ -188,10 +188,11 @@ def _summary(
         )
         if log_marginal is not None:
             errors["remaining_gap"] = errors.get("importance_bound", 0.0)
-    if prior_error:  # of the normaliser, the same for all data: the mean does not lessen it
-        for name in ("elbo", "log_prior", "kl", "importance_bound"):
-            if name != "importance_bound" or bound is not None:
-                errors[name] = math.hypot(errors.get(name, 0.0), prior_error)
+    if terms.prior_error:  # the same for all data: the mean does not lessen it
+        known = {"importance_bound": bound, "log_marginal": log_marginal}
+        moved = [name for name, value in known.items() if value is not None]
+        for name in ("elbo", "log_prior", "kl", *moved):  # in the gaps between them log Z cancels
+            errors[name] = math.hypot(errors.get(name, 0.0), terms.prior_error)
     bits = None if num_elements is None else 1 / (num_elements * math.log(2))
     if bits is not None and "elbo" in errors:
         errors["bits_per_dimension"] = errors["elbo"] * bits

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import code_logits, describe_codes, enumerate_codes, num_codes, one_hot
+from pyro_dvae.tensors import as_arguments
 
 MAX_SUMMED_CODES = 2**20
 """Largest K^D that `log_marginal` sums over, in chunks."""
@@ -31,7 +32,8 @@ _PRODUCT_BLOCKS = 32
 beside it is then little."""
 
 _CHUNK_ELEMENTS = 2**23
-"""Elements of data under different codes, (codes, data, P), that are held at once."""
+"""Elements of data under different codes, (codes, data, P), or of the codes, (codes, D, K), that
+are held at once."""
 
 _CACHED_ELEMENTS = 2**17
 """Figures of codes, (data, codes), that a log-sum-exp reads at once: its passes are four times as
@@ -85,7 +87,7 @@ class Joint:
 
     Args:
         vae: a `DiscreteVAE`.
-        x: the data that will be scored, (N, *event), on the device of the model.
+        x: the data that will be scored, (N, *event), on the device of the model; see `as_data`.
         labels: (N,) of the data, where the prior is conditional on them.
 
     Raises:
@@ -100,6 +102,9 @@ class Joint:
             for rows in x.split(_CHECKED):
                 check(rows)
         self.vae = vae
+        refresh = getattr(vae.prior, "refresh", None)
+        if refresh is not None:
+            refresh()  # so that log p(z) is the same in training and in evaluation mode
         if labels is None:
             self.prior, self.num_classes = vae.prior_codes(), 1
         else:
@@ -111,6 +116,8 @@ class Joint:
             vae.prior.check_labels(labels)
             self.num_classes = int(vae.prior.num_classes)
             self.prior = vae.prior_codes(torch.arange(self.num_classes, device=labels.device))
+        self.prior_error = float(getattr(self.prior, "log_normaliser_error", 0.0))
+        """Standard error of log p(z), the same for all codes, where log Z is estimated."""
         self.num_latents, self.num_categories = self.prior.event_shape
         self.num_codes = num_codes(self.num_latents, self.num_categories)
         self.described = describe_codes(self.num_latents, self.num_categories)
@@ -131,7 +138,9 @@ class Joint:
 
     def codes_at_once(self, num_data: int) -> int:
         """How many codes to score so many data under in bounded memory."""
-        return max(1, _CHUNK_ELEMENTS // max(num_data * self.numbers, self.num_params))
+        # A one-hot code is large itself where there are few latents of many categories.
+        code = self.num_latents * self.num_categories
+        return max(1, _CHUNK_ELEMENTS // max(num_data * self.numbers, self.num_params, code))
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Any]]:
         """For one `size` codes after the other: log p(z) or log p(z|y), (C, Y), and p(x|z).
@@ -223,14 +232,18 @@ class JointBlock:
         return log_prior + log_likelihood
 
 
-def log_marginal(
-    vae: Any, x: Tensor, labels: Tensor | None = None, *, chunk_size: int | None = None
-) -> Tensor:
+def log_marginal(vae: Any, x: Any, labels: Any = None, *, chunk_size: int | None = None) -> Tensor:
     """Exact log p(x) = log sum_z p(x|z) p(z), over all K^D codes (Eqs. 16, 17, 28 and 29).
+
+    As exact as p(z): a `BoltzmannPrior` of more than its `max_codes` codes has an estimate of log
+    Z, the same in training and in evaluation mode, which moves all data's log p(x) alike;
+    `vae.prior.log_normaliser_error` is its standard error. Layers that draw, dropout say, follow
+    the mode of `vae`: call `vae.eval()` for a figure to report.
 
     Args:
         vae: a `DiscreteVAE` whose K^D codes can be summed.
-        x: (N, *event) observations in the support of the likelihood.
+        x: (N, *event) observations in the support of the likelihood, a tensor or what `as_data`
+            makes one of.
         labels: (N,) where the prior is conditional on them: then log p(x|y).
         chunk_size: codes decoded at once, None for as many as bounded memory allows; the result
             does not change.
@@ -241,6 +254,7 @@ def log_marginal(
     Raises:
         ValueError: K^D exceeds `MAX_SUMMED_CODES`; the message names K^D.
     """
+    x, labels = as_arguments(vae, x, labels)
     joint = Joint(vae, x, labels)
     if joint.num_codes > MAX_SUMMED_CODES:
         raise ValueError(

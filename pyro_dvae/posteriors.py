@@ -11,12 +11,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, entropy, enumerate_codes, one_hot
+from pyro_dvae.codes import code_logits, entropy, enumerate_codes, num_codes, one_hot
 from pyro_dvae.joint import code_log_probs, drawn_log_probs, wide
 from pyro_dvae.sequences import SequentialCodes
 
-_CONDITIONALS = 16
+CONDITIONALS = 16
 """Draws over which a marginal is averaged that cannot be summed."""
+
+
+_CODE_ELEMENTS = 2**23
+"""Elements of one-hot codes, (codes, D, K), that are scored at once."""
 
 
 class Posterior(Protocol):
@@ -179,7 +183,7 @@ class SequentialPosterior:
     def marginals(self) -> Tensor:
         """(B, D, K), the mean of the conditionals over draws of the latents before, by a seed."""
         generator = torch.Generator().manual_seed(0)
-        conditionals = self._ancestral(self.q, _CONDITIONALS, generator)[2]  # (B, S, D, K)
+        conditionals = self._ancestral(self.q, CONDITIONALS, generator)[2]  # (B, S, D, K)
         return conditionals.exp().mean(1).log()
 
     def mode(self) -> Tensor:
@@ -234,7 +238,15 @@ def _mean(q: Tensor, value: Tensor) -> Tensor:
 def _tabulated(q: Any) -> Tensor:
     num_latents, num_categories = q.event_shape
     if not isinstance(q, SequentialCodes):
-        return wide(q.log_prob(enumerate_codes(num_latents, num_categories)[:, None])).T
+        # Some at a time: all of them are K^D one-hot codes of D K numbers each.
+        size = max(1, _CODE_ELEMENTS // (num_latents * num_categories))
+        number = num_codes(num_latents, num_categories)
+        starts = range(0, number, size)
+        codes = (
+            enumerate_codes(num_latents, num_categories, start=n, stop=min(n + size, number))
+            for n in starts
+        )
+        return torch.cat([wide(q.log_prob(some[:, None])) for some in codes]).T
     like = q.like
     total = wide(like.new_zeros(1, 1))
     for latent in range(num_latents):  # every prefix once

@@ -13,7 +13,8 @@ from pyro_dvae.checks import at_least, one_of
 from pyro_dvae.codes import MAX_CODES, kl_divergence
 from pyro_dvae.importance import draw_in_chunks, importance_bound
 from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, Joint, JointBlock, log_sum, unchecked, wide
-from pyro_dvae.posteriors import FactorisedPosterior, Posterior, posterior_of
+from pyro_dvae.posteriors import CONDITIONALS, FactorisedPosterior, Posterior, posterior_of
+from pyro_dvae.tensors import as_arguments
 
 _MOST_NUMBERS = 2**22
 """Made for a datum, to sum over all codes without being asked to: some 20 ms of a CPU."""
@@ -37,6 +38,8 @@ class DatumTerms(NamedTuple):
     """(N,) the k-sample bound on log p(x), where it was asked for."""
     variances: Mapping[str, Tensor]
     """name -> (N,) variance over the draws of those terms that come from draws."""
+    prior_error: float = 0.0
+    """Standard error of log p(z) where log Z is estimated: it moves all data's figures alike."""
 
     @property
     def elbo(self) -> Tensor:
@@ -46,8 +49,8 @@ class DatumTerms(NamedTuple):
 
 def datum_scores(
     vae: Any,
-    x: Tensor,
-    labels: Tensor | None = None,
+    x: Any,
+    labels: Any = None,
     *,
     bound: Literal["elbo", "importance", "exact"] = "elbo",
     importance_samples: int = 1000,
@@ -61,7 +64,7 @@ def datum_scores(
 
     Args:
         vae: a `DiscreteVAE`.
-        x: (N, *event), N >= 1.
+        x: (N, *event), N >= 1, as of `evaluate`.
         labels: (N,), where the prior is conditional on them.
         bound: "elbo", "importance", or "exact" for log p(x), which needs K^D <= `MAX_CODES`.
         importance_samples: k of the importance-weighted bound.
@@ -94,9 +97,7 @@ def datum_scores(
     return cast(Tensor, scores[bound])
 
 
-def exact_terms(
-    vae: Any, x: Tensor, labels: Tensor | None = None, *, batch_size: int = ROWS
-) -> DatumTerms:
+def exact_terms(vae: Any, x: Any, labels: Any = None, *, batch_size: int = ROWS) -> DatumTerms:
     """Every part of the ELBO as a sum over all K^D codes, (N,) each, in nats.
 
     Args:
@@ -122,8 +123,8 @@ def exact_terms(
 
 def datum_terms(
     vae: Any,
-    x: Tensor,
-    labels: Tensor | None = None,
+    x: Any,
+    labels: Any = None,
     *,
     exact: bool | None,
     importance_samples: int | None,
@@ -152,6 +153,7 @@ def datum_terms(
     at_least("samples", num_samples, 2)
     if importance_samples is not None:
         at_least("importance samples", importance_samples, 2)
+    x, labels = as_arguments(vae, x, labels)
     with evaluating(vae):
         joint = Joint(vae, x, labels)
         enumerable = joint.num_codes <= MAX_CODES
@@ -164,8 +166,12 @@ def datum_terms(
                 f"log_marginal, which sums up to {MAX_SUMMED_CODES}."
             )
         tabulate = exact or (affordable and importance_samples is not None)
-        sequential = enumerable and getattr(vae, "is_sequential", False)
-        columns = max(joint.num_codes if tabulate or sequential else 1, 1 if exact else num_samples)
+        sequential = getattr(vae, "is_sequential", False)
+        table = joint.num_codes if tabulate or (sequential and enumerable) else 1
+        # Of q(z|x) itself, or of the draws that its marginals are the mean of.
+        conditionals = CONDITIONALS if sequential and not enumerable else 1
+        code = conditionals * joint.num_latents * joint.num_categories
+        columns = max(table, 1 if exact else num_samples, code)
         # A stream each, so that neither figure depends on whether the other is asked for.
         elbo_draws = torch.Generator().manual_seed(2 * seed)
         importance_draws = torch.Generator().manual_seed(2 * seed + 1)
@@ -189,7 +195,7 @@ def datum_terms(
             start = stop
             if on_block is not None:
                 on_block(posterior)
-    return cast(DatumTerms, figures)
+    return cast(DatumTerms, figures)._replace(prior_error=joint.prior_error)
 
 
 def _summed_terms(block: JointBlock, posterior: Posterior) -> DatumTerms:

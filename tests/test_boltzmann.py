@@ -7,10 +7,11 @@ from typing import Any
 import pyro
 import pytest
 import torch
+from pdvae_cli.report import report
 from torch import Tensor
 from zoo import D, K, tiny_data, tiny_vae
 
-from pyro_dvae import BoltzmannPrior, RlooELBO, Trainer, evaluate
+from pyro_dvae import BoltzmannPrior, Config, RlooELBO, Trainer, evaluate, log_marginal
 from pyro_dvae.codes import enumerate_codes
 
 PAIRS = ["all", "bipartite"]
@@ -150,6 +151,54 @@ def test_estimate_is_made_anew_for_other_weights_in_eval_mode_alone() -> None:
     assert made().log_normaliser != better
     again = copy.deepcopy(made)
     assert again().log_normaliser == made().log_normaliser
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_log_marginal_is_one_estimate_in_both_modes(training: bool) -> None:
+    vae, x = tiny_vae(3, 3), tiny_data(4)
+    vae.prior = made = large(num_chains=5)
+    right = _log_marginal_by_definition(vae, x)
+    value = log_marginal(vae.train(training), x)
+    error = made.log_normaliser_error
+    assert 0 < error < 0.1
+    assert ((value - right).abs() < 4.5 * error).all()
+    assert torch.equal(value, log_marginal(vae.train(not training), x))
+    with torch.no_grad():  # to other weights, by a step that no evaluation saw
+        made.couplings.mul_(1.5)
+    right = _log_marginal_by_definition(vae, x)
+    assert ((log_marginal(vae.train(training), x) - right).abs() < 4.5 * error).all()
+
+
+def _log_marginal_by_definition(vae: Any, x: Tensor) -> Tensor:
+    codes = enumerate_codes(3, 3)
+    log_p = by_definition(vae.prior, codes) - exact_log_normaliser(vae.prior)
+    return (log_p + vae.decode(codes[:, None]).log_prob(x).T).logsumexp(-1)
+
+
+def test_figures_show_the_error_of_log_z(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also what is summed over all codes; the gaps, where log Z cancels, are exact."""
+    vae, x = tiny_vae(3, 3), tiny_data(4)
+    vae.prior = made = large()
+    scores = evaluate(vae, x)
+    error = made.log_normaliser_error.item()
+    named = ("elbo", "log_prior", "kl", "log_marginal")
+    assert {name: scores.standard_errors[name] for name in named} == dict.fromkeys(named, error)
+    assert set(scores.standard_errors) == {*named, "bits_per_dimension"}
+    report(scores, "test", Config(prior="boltzmann"))
+    words = capsys.readouterr().out
+    assert f"ELBO {scores.elbo:.2f} ± {error:.2g} nats/image (log Z estimated; " in words
+    assert f"log p(x) {scores.log_marginal:.2f} ± {error:.2g} (log Z estimated, all" in words
+    assert "exact" not in words
+    right = _log_marginal_by_definition(vae, x).mean().item()
+    assert abs(scores.log_marginal - right) < 4.5 * error
+    posterior = vae.posterior(x)
+    q = posterior.log_prob(enumerate_codes(3, 3)[:, None]).T
+    joint = (
+        by_definition(made, enumerate_codes(3, 3))
+        + vae.decode(enumerate_codes(3, 3)[:, None]).log_prob(x).T
+    )
+    gap = (q.exp() * (q - joint.log_softmax(-1))).sum(-1).mean().item()
+    assert scores.posterior_gap == pytest.approx(gap, abs=1e-10)
 
 
 def test_value_in_training_follows_the_weights() -> None:

@@ -28,13 +28,14 @@ class BoltzmannPrior(nn.Module):
 
     - The value of log Z is an estimate by annealed importance sampling (Neal 2001; Salakhutdinov &
       Murray 2008) in double precision. It is made for one set of weights, remembered with it, and
-      made anew, by a fixed seed, when `forward` in eval mode finds others. On average it is **too
-      low**, so log p(z), ELBO and log p(x) look too good; `log_normaliser_error` says by how much
-      it may be off, unless the chains missed a mode.
+      made anew, by a fixed seed, when `refresh` finds others; `forward` calls that in eval mode. On
+      average the estimate is **too low**, so log p(z), ELBO and log p(x) look too good;
+      `log_normaliser_error` says by how much it may be off, unless the chains missed a mode.
     - Its gradient is the mean of dE over persistent chains (Tieleman 2008), which move in training
       mode alone, once after every gradient that was taken. There the value is the last estimate
       plus the mean over the chains of E now - E then, which for exact draws of p is at least the
-      change of log Z; in eval mode it is the estimate itself.
+      change of log Z; in eval mode, and in `log_marginal` and `evaluate` in either mode, it is the
+      estimate itself.
     - Draws are the ends of Gibbs chains of `num_sweeps` sweeps, annealed for the first half: close
       to p where they mix.
 
@@ -111,8 +112,7 @@ class BoltzmannPrior(nn.Module):
         if self.sequential:
             return BoltzmannTable(energy)
         if not self.training:
-            if not self._is_fresh():
-                self.estimate_log_normaliser()
+            self.refresh()
         # The trial run of an ELBO, which no step follows, has no gradients.
         elif torch.is_grad_enabled() and self._chains_are_due:
             self.advance(self.chain_sweeps)
@@ -164,6 +164,11 @@ class BoltzmannPrior(nn.Module):
         self.estimated_field.copy_(self.field.detach())
         self.estimated_couplings.copy_(self.couplings.detach())
         return value.item(), error.item()
+
+    def refresh(self) -> None:
+        """Estimate log Z if the weights have changed since; nothing where it is summed."""
+        if not (self.sequential or self._is_fresh()):
+            self.estimate_log_normaliser()
 
     def _gradient_taken(self, gradient: Tensor) -> None:
         # What follows a gradient is a step. To look for changed weights would read the device.
