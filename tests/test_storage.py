@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pickle
+import stat
 import subprocess
 import sys
 import time
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from pyro_dvae.storage import only_writer, read_tensors, write_atomically, write_tensors
 
@@ -64,6 +68,56 @@ def test_an_interrupted_write_leaves_nothing_beside(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "file", write)
     assert not list(tmp_path.iterdir())
+
+
+def test_every_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_tensors(path, TENSORS, {"epoch": 3})
+    content, refused = path.read_bytes(), 0
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        try:
+            tensors, metadata = read_tensors(path, "numbers")
+        except ValueError:
+            refused += 1
+        else:  # of the names of what only later versions read, say
+            assert all(torch.equal(tensors[name], value) for name, value in TENSORS.items())
+            assert metadata in ({"epoch": 3}, {})
+    assert refused > 0.8 * len(content)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(0, 3),
+        torch.tensor(1.5, dtype=torch.bfloat16),
+        torch.eye(3).bool(),
+        torch.arange(6).reshape(2, 3).T,
+        torch.rand(2, 3)[:, 1],
+    ],
+    ids=lambda value: f"{value.dtype} {tuple(value.shape)}",
+)
+def test_tensors_of_any_type_have_a_checksum(tmp_path: Path, value: torch.Tensor) -> None:
+    write_tensors(tmp_path / "file", {"a": value}, {})
+    assert torch.equal(read_tensors(tmp_path / "file", "numbers")[0]["a"], value)
+
+
+def test_a_file_without_checksums_is_read_and_its_numbers_are_finite(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    save_file(TENSORS, path)
+    assert read_tensors(str(path), "numbers")[0].keys() == TENSORS.keys()
+    for value in (float("nan"), -float("inf")):
+        save_file({**TENSORS, "c": torch.tensor([0.0, value])}, path)
+        with pytest.raises(ValueError, match=r"got: NaN or infinity in c\. Restore"):
+            read_tensors(path, "numbers")
+
+
+def test_a_pipe_in_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"Expected numbers in .*no regular file\. Restore"):
+        read_tensors(tmp_path / "pipe", "numbers")
 
 
 class _Payload:
@@ -158,3 +212,53 @@ def test_one_writer_at_a_time_and_a_killed_one_counts_no_more(tmp_path: Path) ->
                     break
             except ValueError:
                 assert time.monotonic() < deadline
+
+
+def _failing(code: int) -> Any:
+    def call(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("code", "works"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)]
+)
+def test_a_file_system_that_cannot_flush_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, works: bool
+) -> None:
+    flush = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        (_failing(code) if stat.S_ISDIR(os.fstat(descriptor).st_mode) else flush)(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if works:
+        write_tensors(tmp_path / "file", TENSORS, {})
+    else:
+        with pytest.raises(OSError, match=r"Cannot write .*Input/output error"):
+            write_tensors(tmp_path / "file", TENSORS, {})
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", _failing(code))
+    with (
+        pytest.warns(UserWarning, match="no locks .*: going on without one"),
+        only_writer(tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("damage", ["a link", "a folder"])
+def test_a_lock_that_cannot_be_made_is_one_line(tmp_path: Path, damage: str) -> None:
+    if damage == "a link":
+        (tmp_path / ".lock").symlink_to("/etc/hostname")
+    else:
+        (tmp_path / ".lock").mkdir()
+    refusal = pytest.raises(ValueError, match=r"Expected a folder to write the lock .*Remove")
+    with refusal as error, only_writer(tmp_path):
+        pass
+    assert "\n" not in str(error.value)
