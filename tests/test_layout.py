@@ -133,7 +133,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "elbos.audit": {"elbos.pair"},
     "elbos.base": {"codes", "elbos.audit", "elbos.direct", "elbos.layout", "elbos.pair"},
-    "elbos.enumeration": {"codes", "elbos.audit", "elbos.layout", "elbos.pair"},
+    "elbos.enumeration": {"codes", "elbos.layout", "elbos.pair"},
     "elbos.exact": {
         "codes",
         "elbos.audit",

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from pyro_dvae.elbos.pair import Pair
+from pyro.distributions.torch_distribution import MaskedDistribution
+
+from pyro_dvae.elbos.pair import Pair, describe
 
 
 def check_latents(pair: Pair) -> None:
-    """Refuse a latent of the model alone whose draw needs a score, which no ELBO here takes.
+    """Refuse latents whose draws would lack a score.
 
-    Such a latent is drawn from its prior: as if the guide drew it from there, its KL is 0. That is
-    right where its draw is reparametrised, or depends on no weights.
+    A latent of the model alone is drawn from its prior: as if the guide drew it from there, its KL
+    is 0. That is right where its draw is reparametrised, or depends on no weights. In the guide,
+    Pyro gives no score to draws of `.mask(False)`, as it does to those of a tensor of False.
 
     Raises:
-        ValueError: another such latent; the message names it.
+        ValueError: another such latent, or a guide's site under that mask; the message names it.
     """
+    for name, site in pair.guide_sites.items():
+        fn = site["fn"]
+        if isinstance(fn, MaskedDistribution) and fn._mask is False and not fn.has_rsample:
+            raise ValueError(
+                f"Expected a tensor as the mask of site '{name}', from {describe(fn)}; got False, "
+                "under which Pyro scores no draw. Use .mask(torch.tensor(False))."
+            )
     for name, site in pair.latents.items():
         if name in pair.guide_sites or site["fn"].has_rsample:
             continue
@@ -24,11 +34,3 @@ def check_latents(pair: Pair) -> None:
                 "too, sum it out with MarginalELBO, or mask what is observed by poutine.mask in "
                 "place of obs_mask."
             )
-
-
-def describe(fn: object) -> str:
-    """The name of a site's distribution, for a message."""
-    names = [type(fn).__name__]
-    while (fn := getattr(fn, "base_dist", None)) is not None:
-        names.append(type(fn).__name__)
-    return " of ".join(names)

@@ -13,9 +13,8 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from pyro_dvae.codes import enumerate_digits
-from pyro_dvae.elbos.audit import describe
 from pyro_dvae.elbos.layout import LayoutChanged, nesting
-from pyro_dvae.elbos.pair import Pair
+from pyro_dvae.elbos.pair import Pair, describe
 
 _WRAPPERS = (torch.distributions.Independent, MaskedDistribution, ExpandedDistribution)
 

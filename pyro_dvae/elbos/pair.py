@@ -229,10 +229,19 @@ def scored_codes(pair: Pair) -> dict[str, CodeSite]:
     for name in scored:
         if name not in pair.codes:
             raise TypeError(
-                f"Expected categorical discrete sites; got {pair.guide_sites[name]['fn']} at "
-                f"site '{name}'. Use RlooELBO, or a categorical."
+                "Expected categorical discrete sites; got "
+                f"{describe(pair.guide_sites[name]['fn'])} at site '{name}'. Use RlooELBO, or a "
+                "categorical."
             )
     return {name: pair.codes[name] for name in scored}
+
+
+def describe(fn: object) -> str:
+    """The name of a site's distribution, for a message: "Independent of Bernoulli"."""
+    names = [type(fn).__name__]
+    while (fn := getattr(fn, "base_dist", None)) is not None:
+        names.append(type(fn).__name__)
+    return " of ".join(names)
 
 
 def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:

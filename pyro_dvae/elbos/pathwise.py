@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from pyro_dvae.codes import code_logits, code_value, log_exponentials, one_hot
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
-from pyro_dvae.elbos.pair import Pair, Program
+from pyro_dvae.elbos.pair import Pair, Program, describe
 
 RELAXED = "pyro_dvae.relaxed"
 """Key of a site's `infer`, which Pyro's replay hands from guide to model."""
@@ -102,8 +102,9 @@ class PathwiseELBO(DiscreteELBO):
             if has_score and name not in closed:
                 raise ValueError(
                     f"Expected a reparametrised draw or a closed-form KL at site '{name}'; got "
-                    "neither. Use an unbiased estimator such as RlooELBO, or analytic_kl=True and "
-                    "a categorical prior given no more than what the guide drew before."
+                    f"{describe(site['fn'])} with neither. Use an unbiased estimator such as "
+                    "RlooELBO, or analytic_kl=True and a categorical prior given no more than what "
+                    "the guide drew before."
                 )
         return super().split(pair)
 
