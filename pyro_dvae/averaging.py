@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 
@@ -57,17 +54,15 @@ class WeightAverage:
         else:
             torch._foreach_lerp_(self._average, self._weights, self._share)
 
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Inside, the module holds the average."""
-        if self.decay == 0:
-            yield
-            return
-        self._kept = [weight.detach().clone() for weight in self._weights]
-        _copy(self._weights, self._average)
-        try:
-            yield
-        finally:
+    def put_in(self) -> None:
+        """Let the module hold the average, until `take_out`."""
+        if self.decay and self._kept is None:
+            self._kept = [weight.detach().clone() for weight in self._weights]
+            _copy(self._weights, self._average)
+
+    def take_out(self) -> None:
+        """Give the module its weights back, if it holds the average."""
+        if self._kept is not None:
             _copy(self._weights, self._kept)
             self._kept = None
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, cast
 
-import pyro
 import torch
 from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor
@@ -17,6 +16,7 @@ from pyro_dvae.adam import FusedAdam
 from pyro_dvae.codes import log_exponentials
 from pyro_dvae.elbos.direct import Descent, descent, is_plain
 from pyro_dvae.elbos.score_function import ScoreFunctionELBO
+from pyro_dvae.process import without_checks
 from pyro_dvae.vae import DiscreteVAE
 
 
@@ -32,11 +32,16 @@ class Backward:
     def __init__(self, vae: Any, elbo: Any, optimizer: FusedAdam) -> None:
         self.vae, self.elbo, self.optimizer = vae, elbo, optimizer
         self._is_plain = needs_no_traces(vae, elbo)
+        self._is_wrapped = am_i_wrapped()
         self._modules = [*vae.modules()]
         self._one = torch.ones((), device=optimizer.device, dtype=torch.float32)
 
     def notice_changes(self) -> bool:
-        """Whether somebody has changed a part; then what its traces and graphs said is void."""
+        """Before an epoch: whether a part is another; then the step's graphs are no longer valid.
+
+        Also notices whether handlers of Pyro are in place, which want to see the programs' sites.
+        """
+        self._is_wrapped = am_i_wrapped()
         before, self._modules = self._modules, [*self.vae.modules()]
         changed = self._modules != before
         self._is_plain = self._is_plain and not changed
@@ -54,7 +59,7 @@ class Backward:
         """
         self.optimizer.forget_gradients()
         found = None
-        if self._is_plain and not am_i_wrapped():
+        if self._is_plain and not self._is_wrapped:
             found = descent(self.vae, self.elbo, batch)
         if found is not None:
             loss = found.loss
@@ -70,7 +75,7 @@ class Backward:
 
 def needs_no_traces(vae: Any, elbo: Any) -> bool:
     """Whether `descent` gives a model's gradient, once the ELBO has seen the model's traces."""
-    with pyro.validation_enabled(False):
+    with without_checks():
         if type(vae) is not DiscreteVAE or not isinstance(elbo, ScoreFunctionELBO):
             return False
         # What somebody has written of these would not be asked.
@@ -113,7 +118,7 @@ class CompiledBackward(Backward):
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """See `Backward`."""
-        eagerly = self._failed or not self._is_plain or am_i_wrapped()
+        eagerly = self._failed or not self._is_plain or self._is_wrapped
         if eagerly or len(batch[0]) != self.batch_size:
             return super().__call__(batch, bad)
         self.optimizer.forget_gradients()  # so that the graph writes into their memory

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
-import pyro
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import code_logits, describe_codes, enumerate_codes, num_codes, one_hot
+from pyro_dvae.process import PROCESS_STATE, without_checks
 from pyro_dvae.tensors import as_arguments
 
 MAX_SUMMED_CODES = 2**20
@@ -68,10 +68,15 @@ def drawn_log_probs(log_probs: Tensor, index: Tensor) -> Tensor:
     return log_probs.gather(-1, index.transpose(-1, -2)).sum(-2)
 
 
-def unchecked(vae: Any) -> AbstractContextManager[None]:
-    """Without Pyro's checks of the data: `Joint` has the likelihood check all, once."""
+@contextmanager
+def unchecked(vae: Any) -> Iterator[None]:
+    """Without Pyro's checks of the data: `Joint` has the likelihood check all, once.
+
+    Threads take turns, as one that trains the model keeps it in training mode within its steps.
+    """
     checked = getattr(vae.likelihood, "check", None) is not None
-    return pyro.validation_enabled(False) if checked else nullcontext()
+    with PROCESS_STATE, without_checks() if checked else nullcontext():
+        yield
 
 
 def log_sum(log_prior: Tensor, log_likelihood: Tensor) -> Tensor:

@@ -278,11 +278,11 @@ def _tensors(terms: DatumTerms) -> list[Tensor]:
 @contextmanager
 def evaluating(vae: Any) -> Iterator[None]:
     """In eval mode and without gradients; every module's own mode comes back."""
-    modes = [(module, module.training) for module in vae.modules()]
-    vae.eval()
-    try:
-        with torch.no_grad(), unchecked(vae):
+    with torch.no_grad(), unchecked(vae):
+        modes = [(module, module.training) for module in vae.modules()]
+        vae.eval()
+        try:
             yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+        finally:
+            for module, mode in modes:
+                module.training = mode

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pyro_dvae.batches import Batch, TrainingData
 from pyro_dvae.elbos.score_function import ReinforceELBO
@@ -67,22 +68,21 @@ class PriorTrainer(Trainer):
         self._fixed = [vae.encoder, vae.decoder, vae.likelihood, vae.posterior_family]
         super().__init__(vae, ReinforceELBO(max_plate_nesting=1), data, validation, **options)
 
-    def run(self, epochs: int, **options: Any) -> Iterator[EpochRecord]:
-        """As `Trainer.run`; until it ends, the fixed weights ask for no gradient."""
+    @contextmanager
+    def _stepping(self) -> Iterator[None]:
+        """Within steps the fixed weights ask for no gradient; a trainer of the whole may follow."""
         weights = [weight for part in self._fixed for weight in part.parameters()]
         asked = [weight.requires_grad for weight in weights]
-        for weight in weights:
-            weight.requires_grad_(False)
-        try:
-            yield from super().run(epochs, **options)
-        finally:
-            for weight, flag in zip(weights, asked, strict=True):
-                weight.requires_grad_(flag)
-
-    def _take_step(self, index: Tensor) -> None:
-        for part in self._fixed:
-            part.eval()  # no dropout, no statistics of batches
-        super()._take_step(index)
+        with super()._stepping():
+            for part in self._fixed:
+                part.eval()  # no dropout, no statistics of batches
+            for weight in weights:
+                weight.requires_grad_(False)
+            try:
+                yield
+            finally:
+                for weight, flag in zip(weights, asked, strict=True):
+                    weight.requires_grad_(flag)
 
 
 def fit_prior(

@@ -7,12 +7,16 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from pyro_dvae.process import PROCESS_STATE
+
 
 class RandomStream:
     """A stream of its own for code that draws from torch's global generators.
 
     Inside `with stream:` the global generators continue this stream; outside they are as they
-    were. So neither validation nor the caller's own draws move the stream of the training.
+    were. So neither validation nor the caller's own draws move the stream of the training. One
+    thread is inside at a time, the others wait; but a thread that draws from the global generators
+    without a stream of its own draws from, and moves, the one that is in use.
 
     Args:
         seed: where the stream starts.
@@ -21,10 +25,9 @@ class RandomStream:
 
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
-        outside = self._get()
-        torch.manual_seed(seed)
-        self._inside = self._get()
-        self._set(outside)
+        cpu = torch.device("cpu")
+        devices = [cpu] if self.device.type == "cpu" else [cpu, self.device]
+        self._inside = [torch.Generator(where).manual_seed(seed).get_state() for where in devices]
         self._outside: list[Tensor] | None = None
 
     @property
@@ -37,6 +40,7 @@ class RandomStream:
         self._inside = state
 
     def __enter__(self) -> RandomStream:
+        PROCESS_STATE.acquire()
         self._outside = self._get()
         self._set(self._inside)
         return self
@@ -51,6 +55,7 @@ class RandomStream:
         outside, self._outside = self._outside, None
         if outside is not None:
             self._set(outside)
+        PROCESS_STATE.release()
 
     def _get(self) -> list[Tensor]:
         states = [torch.get_rng_state()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pyro
@@ -29,6 +29,7 @@ from pyro_dvae.evaluation import evaluate
 from pyro_dvae.failures import describe_failure
 from pyro_dvae.graphs import CapturedStep, check_capture
 from pyro_dvae.precision import Bfloat16
+from pyro_dvae.process import PROCESS_STATE, OneThread, without_checks
 from pyro_dvae.records import EpochRecord
 from pyro_dvae.resume import TrainingState, pack, unpack
 from pyro_dvae.streams import RandomStream
@@ -238,24 +239,49 @@ class Trainer:
             start = clock() - self.seconds
             self.shuffling.set_state(self.order)  # also in the middle of an epoch
             batches = epoch_order(self.data, self.shuffling, self.device)
-            self.vae.train()
-            if self._backward.notice_changes():
-                self._record_anew()
-            # Pyro's checks read from the device at every step; the trial run has made them.
-            with ExitStack() as around:
-                around.callback(self._give_back_beta)
-                around.enter_context(self.draws)
-                around.enter_context(pyro.validation_enabled(False))
-                around.enter_context(pyro.get_param_store().scope())
-                around.enter_context(self._precision)
-                for index in batches.split(self.batch_size)[self.step :]:
-                    self._take_step(index)
-                    self.seconds = clock() - start
-                    if on_step is not None:
-                        on_step(self.step, self.steps)
-                    if self.seconds > max_seconds:
-                        break
-            yield from self._end_epoch()
+            with PROCESS_STATE:
+                self.vae.train()
+                if self._backward.notice_changes():
+                    self._record_anew()
+            left = batches.split(self.batch_size)[self.step :]
+            at_once = 1 if on_step is not None else max(1, len(left))
+            for first in range(0, len(left), at_once):
+                with self._stepping():
+                    for index in left[first : first + at_once]:
+                        self._take_step(index)
+                        self.seconds = clock() - start
+                        if self.seconds > max_seconds:
+                            break
+                if on_step is not None:  # which finds the process as its caller left it
+                    on_step(self.step, self.steps)
+                if self.seconds > max_seconds:
+                    break
+            with PROCESS_STATE:
+                record = self._end_epoch()
+            try:
+                yield record
+            finally:
+                with PROCESS_STATE:
+                    self.average.take_out()
+
+    @contextmanager
+    def _stepping(self) -> Iterator[None]:
+        """What steps need of the process and of the model, given back after them."""
+        # Pyro's checks read from the device at every step; the trial run has made them.
+        with (
+            self.draws,
+            OneThread(),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            without_checks(),
+            pyro.get_param_store().scope(),
+            self._precision,
+        ):
+            try:
+                yield
+            finally:
+                if self.annealing:
+                    self.elbo.beta = self.final_beta
 
     @property
     def beta(self) -> float:
@@ -263,10 +289,6 @@ class Trainer:
         done = self.epoch + self.step / self.steps
         left = max(0.0, 1 - done / self.annealing) if self.annealing else 0.0
         return self.final_beta + left * (self.initial_beta - self.final_beta)
-
-    def _give_back_beta(self) -> None:
-        if self.annealing:
-            self.elbo.beta = self.final_beta
 
     def _take_step(self, index: Tensor) -> None:
         if self.annealing:
@@ -304,30 +326,35 @@ class Trainer:
             why = describe_failure(self.vae, *self._batch) or "the loss or its gradient"
             raise self._not_finite(int(self._num_good) + 1, why)
 
-    def _end_epoch(self) -> Iterator[EpochRecord]:
+    def _end_epoch(self) -> EpochRecord:
+        """Score the average, which the module then holds."""
         if self._bad:
             raise self._not_finite(int(self._num_good) + 1, "the loss or its gradient")
         self.vae.eval()
-        with self.average.in_place():
+        self.average.put_in()
+        try:
             held_out = self.validation
             scores = None if held_out is None else evaluate(self.vae, *arguments(held_out))
-            best = None if self.best is None else self.best.validation_elbo
-            is_best = scores is None or best is None or math.isnan(best) or scores.elbo > best
-            self.epoch += 1
-            record = EpochRecord(
-                self.epoch,
-                self.train_elbo,
-                None if scores is None else scores.elbo,
-                None if scores is None else scores.log_marginal,
-                None if scores is None else scores.information_per_latent,
-                is_best,
-                self.seconds,
-            )
-            if is_best:
-                self.best = record
-                self._keep_weights()
-            self._start_epoch()
-            yield record
+        except BaseException:
+            self.average.take_out()
+            raise
+        best = None if self.best is None else self.best.validation_elbo
+        is_best = scores is None or best is None or math.isnan(best) or scores.elbo > best
+        self.epoch += 1
+        record = EpochRecord(
+            self.epoch,
+            self.train_elbo,
+            None if scores is None else scores.elbo,
+            None if scores is None else scores.log_marginal,
+            None if scores is None else scores.information_per_latent,
+            is_best,
+            self.seconds,
+        )
+        if is_best:
+            self.best = record
+            self._keep_weights()
+        self._start_epoch()
+        return record
 
     @torch.no_grad()
     def _keep_weights(self) -> None:
@@ -346,11 +373,13 @@ class Trainer:
         """Give `vae` the weights of the best epoch; training is over."""
         self._end_run()
         if self.best_weights:
-            self.vae.load_state_dict(self.best_weights)
+            with PROCESS_STATE:
+                self.vae.load_state_dict(self.best_weights)
 
     def state_dict(self) -> TrainingState:
         """A copy of everything that the next step depends on, after any step or epoch."""
-        return pack(self)
+        with PROCESS_STATE:
+            return pack(self)
 
     def load_state_dict(self, state: TrainingState) -> None:
         """Continue from the state of a trainer of the same arguments.
@@ -362,10 +391,11 @@ class Trainer:
             ValueError: the state is not one of such a trainer; nothing was loaded.
         """
         self._end_run()
-        unpack(self, state)
-        self._num_good.fill_(self.step)
-        self._bad.zero_()
-        self._record_anew()
+        with PROCESS_STATE:
+            unpack(self, state)
+            self._num_good.fill_(self.step)
+            self._bad.zero_()
+            self._record_anew()
 
     def _not_finite(self, step: int, what: str) -> FloatingPointError:
         return FloatingPointError(

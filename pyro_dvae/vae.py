@@ -13,6 +13,7 @@ from pyro_dvae.codes import MAX_CODES, num_codes, one_hot
 from pyro_dvae.guides import MeanFieldGuide
 from pyro_dvae.joint import ROWS
 from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.process import PROCESS_STATE
 from pyro_dvae.sequences import conditional_logits
 
 
@@ -172,6 +173,7 @@ class DiscreteVAE(PyroModule):
             means: E[x|z] in place of draws.
             labels: (num_samples,) int64, where the prior is conditional on them.
         """
-        codes = self.prior_codes(labels)
-        x = self.decode((codes if labels is not None else codes.expand([num_samples])).sample())
-        return x.mean if means else x.sample()
+        with PROCESS_STATE:  # a model that trains in another thread draws from a stream of its own
+            codes = self.prior_codes(labels)
+            x = self.decode((codes if labels is not None else codes.expand([num_samples])).sample())
+            return x.mean if means else x.sample()

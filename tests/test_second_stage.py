@@ -106,13 +106,24 @@ def test_networks_run_as_they_are_evaluated() -> None:
     assert trained.encoder.modes == [False, False]
 
 
-def test_the_flags_come_back_when_the_fit_is_left() -> None:
+def test_the_fixed_weights_ask_for_no_gradient_within_steps_alone() -> None:
+    """Who looks in at a record, or trains the whole model in turns, finds the flags as set."""
     vae = with_prior(tiny_vae(), LearnedPrior(D, K))
-    records = fit_prior(vae, tiny_data(20), epochs=3)
+    weights = [*vae.decoder.parameters()]
+    seen: list[bool] = []
+    vae.decoder.register_forward_hook(
+        lambda *_: seen.append(any(weight.requires_grad for weight in weights))
+    )
+    trainer = PriorTrainer(vae, tiny_data(20), batch_size=10)
+    own = next(vae.encoder.parameters()).requires_grad_(False)
+    seen.clear()
+    records = trainer.run(3)
     next(records)
-    assert not any(weight.requires_grad for weight in vae.decoder.parameters())
+    assert seen == [False, False]
+    assert all(weight.requires_grad for weight in weights)
+    assert not own.requires_grad
     records.close()
-    assert all(weight.requires_grad for weight in vae.decoder.parameters())
+    assert all(weight.requires_grad for weight in weights)
 
 
 def test_labels_are_the_conditional_priors() -> None:
