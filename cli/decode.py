@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .pictures import own_settings
 from .rows import (
     BLOCK,
     KeyOption,
@@ -82,13 +83,14 @@ def decode(
     blocks = _blocks(loaded.vae, codes, config.num_categories, target, means)
     with failed_writes(), stream:
         if is_grid:
-            from pyro_dvae.plots import image_grid, save_figure
-
             columns = max(1, round(len(codes) ** 0.5))
             shaded = shade(config, loaded.data)
             images = torch.cat(list(blocks))
             images = images if shaded is None else shaded(images)
-            save_figure(image_grid(images, columns, told), output)
+            with own_settings():
+                from pyro_dvae.plots import image_grid, save_figure
+
+                save_figure(image_grid(images, columns, told), output)
         else:
             write_rows(output, "images", blocks, number, labels=labels, index=index)
     drawn = "" if means else f", seed {seed}"

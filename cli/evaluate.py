@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .console import complain
 from .options import Device, DeviceOption, JsonOption, RunSeedOption, fail, user_errors
 from .report import report, unit
 from .rows import labels_for, refuse_too_many_codes
@@ -103,7 +103,7 @@ def evaluate(
     try:
         write_evaluation(folder, split, {**asdict(scores), "epoch": epoch})
     except (OSError, ValueError) as error:
-        print(f"pdvae: the figures were not stored: {error}", file=sys.stderr)
+        complain(f"the figures were not stored: {error}")
 
 
 def _collapse(scores: Evaluation, history: History, epoch: int) -> str | None:

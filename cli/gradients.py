@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .console import for_a_bar
 from .options import (
     Device,
     DeviceOption,
@@ -21,6 +22,8 @@ from .options import (
     new_output,
     user_errors,
 )
+from .pictures import own_settings
+from .rows import failed_writes, labels_for
 
 if TYPE_CHECKING:
     from pyro_dvae import Config
@@ -78,7 +81,6 @@ def gradients(
 
         from .devices import pick_device
         from .inputs import placed, run_source
-        from .rows import labels_for
 
         target = pick_device(device)
         names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
@@ -130,12 +132,10 @@ def gradients(
         )
         _table(rows)
     if plot is not None:
-        from pyro_dvae.plots import gradient_figure, save_figure
+        with failed_writes(), own_settings():
+            from pyro_dvae.plots import gradient_figure, save_figure
 
-        try:
             save_figure(gradient_figure(rows), plot)
-        except OSError as error:
-            fail(str(error), 1)
 
 
 def _possible(
@@ -171,7 +171,7 @@ class _Bar:
         from rich.console import Console
         from rich.progress import Progress
 
-        console = Console(stderr=True)
+        console = Console(file=for_a_bar(sys.stderr))
         self.bar = Progress(console=console, disable=not console.is_terminal)
         self.task = self.bar.add_task("estimators", total=2 * len(names))
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .compare import compare
+from .console import complain, surviving_output
 from .data import data
 from .decode import decode
 from .encode import encode
@@ -16,7 +17,7 @@ from .fit import fit
 from .fit_prior import fit_prior
 from .gradients import gradients
 from .info import info
-from .options import CommandError
+from .options import CommandError, is_out_of_memory
 from .reconstruct import reconstruct
 from .sample import sample
 from .score import score
@@ -64,23 +65,43 @@ def _options(
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line; exit 0, 1 failed run, 2 bad input, 130 after Ctrl-C."""
+    with surviving_output() as output:
+        status = _run(args)
+        output.flush()
+        if output.error is not None:
+            reason = getattr(output.error, "strerror", None) or output.error
+            complain(f"cannot write to standard output ({reason}); all else was done")
+            status = status or 1
+    sys.exit(status)
+
+
+def _run(args: list[str] | None) -> int:
+    if sys.flags.optimize > 1:
+        complain("Expected Python with its docstrings, which Pyro reads; got -OO. Use -O.")
+        return 2
     try:
         status = app(args, standalone_mode=False)
     except CommandError as error:
-        print(f"pdvae: {error}", file=sys.stderr)
-        sys.exit(error.status)
+        complain(str(error))
+        return error.status
     except (KeyboardInterrupt, typer.Abort):
-        print("pdvae: interrupted", file=sys.stderr)
-        sys.exit(130)
+        complain("interrupted")
+        return 130
     except Exception as error:
+        if is_out_of_memory(error):
+            complain(
+                f"Expected enough memory; got {str(error).splitlines()[0] or 'none left'}. Lower "
+                "the batch size, the number of draws, or the sizes of the model."
+            )
+            return 1
         # Typer's own complaints about the command line; anything else keeps its traceback.
         show = getattr(error, "format_message", None)
         if show is None:
             raise
         message = " ".join(show().split()).rstrip(".")
-        print(f"pdvae: {message}. See pdvae --help.", file=sys.stderr)
-        sys.exit(2)
-    sys.exit(status if isinstance(status, int) else 0)
+        complain(f"{message}. See pdvae --help.")
+        return 2
+    return status if isinstance(status, int) else 0
 
 
 if __name__ == "__main__":

@@ -40,6 +40,14 @@ class CommandError(Exception):
         self.status = status
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, NumPy or torch says that memory has run out."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Turn the library's complaints about input into one line and exit status 2."""

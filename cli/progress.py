@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from .console import for_a_bar
+
 if TYPE_CHECKING:
     from pyro_dvae import EpochRecord
 
@@ -20,6 +22,7 @@ class Progress:
     """
 
     def __init__(self, epochs: int, done: int, value: str, datum: str = "image") -> None:
+        from rich.console import Console
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -38,6 +41,7 @@ class Progress:
             BarColumn(),
             TextColumn("{task.description}"),
             TimeRemainingColumn(),
+            console=Console(file=for_a_bar(sys.stdout)),
             disable=not sys.stdout.isatty(),
         )
         self.task = self.bar.add_task("", total=epochs, completed=done)

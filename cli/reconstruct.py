@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .pictures import own_settings
 from .rows import (
     DataDirOption,
     InputOption,
@@ -55,11 +56,10 @@ def reconstruct(
         shown, x = grey(rows, num, loaded.config, loaded.data).to(target), rows.x[:num].to(target)
         shaded = shade(loaded.config, loaded.data)
 
+    with failed_writes(), own_settings():
         from pyro_dvae.plots import reconstruction_figure, save_figure
 
-        figure = reconstruction_figure(loaded.vae, shown, x, seed, shaded)
-    with failed_writes():
-        save_figure(figure, output)
+        save_figure(reconstruction_figure(loaded.vae, shown, x, seed, shaded), output)
     print(
         f"{output}: {len(x)} images of {rows.name}, means and draws of p(x|z) at their most "
         f"probable codes; {weights_of(loaded)}, seed {seed}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .pictures import own_settings
 from .rows import failed_writes, file_for, only_images, open_run, shade
 
 if TYPE_CHECKING:
@@ -59,10 +60,11 @@ def sample(
     shown = "means of p(x|z)" if means else "draws from p(x|z)"
     with failed_writes():
         if output.suffix.lower() == ".png":
-            from pyro_dvae.plots import save_figure
-
             options: dict[str, Any] = {"means": means, "label": wanted}
-            save_figure(sample_grid(vae, config, facts, num, seed, target, **options), output)
+            with own_settings():
+                from pyro_dvae.plots import save_figure
+
+                save_figure(sample_grid(vae, config, facts, num, seed, target, **options), output)
         else:
             from pyro_dvae.tables import write_csv
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .console import complain
 from .events import add_epoch, event_log
 from .options import CommandError, fail, user_errors
+from .pictures import draw
 from .progress import Progress
 from .report import report, unit, values
 from .rows import grey, labels_for, shade
@@ -17,6 +18,9 @@ from .sample import sample_grid
 from .signals import Signals, StopRequest
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
     from pyro_dvae import Config, EpochRecord, Trainer
     from pyro_dvae.data import Splits
 
@@ -52,7 +56,7 @@ def train(
     from pyro_dvae.storage import only_writer
 
     with ExitStack() as held, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print(f"pdvae: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_: complain(str(message))
         with user_errors():
             held.enter_context(only_writer(folder))
         try:
@@ -263,33 +267,54 @@ def _draw(
     splits: Splits,
     facts: dict[str, Any],
 ) -> None:
-    import torch
-
-    from pyro_dvae import plots
-    from pyro_dvae.data import Part
-
     vae: Any = trainer.vae
     caption = f"D={config.num_latents}, K={config.num_categories}, {config.estimator}"
     shape = tuple(splits.train.event_shape)
-    plots.save_figure(plots.elbo_figure(records, caption, unit(shape)), folder / "elbo.png")
+
+    def draw_elbo() -> Figure:
+        from pyro_dvae.plots import elbo_figure
+
+        return elbo_figure(records, caption, unit(shape))
+
+    draw(folder / "elbo.png", draw_elbo)
     if unit(shape) != "image":
         print(f"data of shape {shape} are no images: of the pictures only elbo.png was drawn")
         return
+    shown, served = _shown(trainer, config, splits, facts)
+
+    def draw_reconstructions() -> Figure:
+        from pyro_dvae.plots import reconstruction_figure
+
+        return reconstruction_figure(vae, shown, served, config.seed, shade(config, facts))
+
+    def draw_latents() -> Figure:
+        from pyro_dvae.plots import latents_figure
+
+        return latents_figure(vae, served[0], shade(config, facts))
+
+    draw(folder / "reconstructions.png", draw_reconstructions)
+    draw(folder / "latents.png", draw_latents)
+    draw(
+        folder / "samples.png",
+        lambda: sample_grid(vae, config, facts, 64, config.seed, trainer.device),
+    )
+
+
+def _shown(
+    trainer: Trainer, config: Config, splits: Splits, facts: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Some images in [0, 1], and as the encoder sees them, on the model's device."""
+    import torch
+
+    from pyro_dvae.data import Part
+
     part = "test" if splits.test is not None else "train"
     rows = splits.stored[part]
     index = torch.arange(min(12, len(rows)))
     values = rows.read(index)
     x = splits.test[:12] if splits.test is not None else _first(splits.train, index, config.seed)
-    served = x.to(trainer.device)
-    shown = grey(Part(x, values, None), 12, config, facts).to(trainer.device)
-    plots.save_figure(
-        plots.reconstruction_figure(vae, shown, served, config.seed, shade(config, facts)),
-        folder / "reconstructions.png",
-    )
-    figure = plots.latents_figure(vae, served[0], shade(config, facts))
-    plots.save_figure(figure, folder / "latents.png")
-    grid = sample_grid(vae, config, facts, 64, config.seed, trainer.device)
-    plots.save_figure(grid, folder / "samples.png")
+    shown = grey(Part(x, values, None), 12, config, facts)
+    return shown.to(trainer.device), x.to(trainer.device)
 
 
 def _first(data: Any, index: Any, seed: int) -> Any:

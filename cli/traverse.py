@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import Device, DeviceOption, ForceOption, fail, user_errors
+from .pictures import own_settings
 from .rows import (
     DataDirOption,
     InputOption,
@@ -48,14 +49,11 @@ def traverse(
         rows = read_rows(loaded, input_file or "test", data_dir, key)
         if not 0 <= index < len(rows.x):
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
-
+    with failed_writes(), own_settings():
         from pyro_dvae.plots import latents_figure, save_figure
 
-        figure = latents_figure(
-            loaded.vae, rows.x[index].to(target), shade(loaded.config, loaded.data)
-        )
-    with failed_writes():
-        save_figure(figure, output)
+        shaded = shade(loaded.config, loaded.data)
+        save_figure(latents_figure(loaded.vae, rows.x[index].to(target), shaded), output)
     config = loaded.config
     print(
         f"{output}: means of p(x|z), D={config.num_latents} latents varied over K="

@@ -8,6 +8,9 @@ of their own, `test_hostile_runs.py` and `test_hostile_data.py`.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -51,3 +54,64 @@ def test_a_training_is_within_the_limits(hostile: Hostile) -> None:
     outcome = hostile("fit", "run", "--data", "d.npy", "--epochs", "1", *SMALL)
     assert (outcome.status, outcome.err) == (0, "")
     assert "test ELBO" in outcome.out
+
+
+# Environments x commands.
+
+
+ASCII = {"PYTHONIOENCODING": "ascii"}
+NOTEBOOK = {"MPLBACKEND": "module://matplotlib_inline.backend_nowhere"}
+
+
+@pytest.fixture
+def run(images: Path, pdvae: Callable[..., tuple[int, str, str]]) -> Path:
+    """A run of one epoch, in the test's folder."""
+    assert pdvae("fit", "run", "--data", images, "--epochs", "1", *SMALL)[0] == 0
+    return Path("run")
+
+
+@pytest.mark.usefixtures("run")
+def test_odd_environments_cost_nothing(hostile: Hostile) -> None:
+    Path("matplotlibrc").write_text("text.usetex: True\nsavefig.format: nonsense\n")
+    new = ("fit", "new", "--data", "d.npy", "--epochs", "1", *SMALL)
+    cases = (
+        (new, {"MPLBACKEND": "nonsense"}),
+        (("sample", "run", "-n", "2", "-o", "new.png"), NOTEBOOK),
+        (("evaluate", "run", "--iw-samples", "3", "--no-exact"), ASCII),
+    )
+    for command, env in cases:
+        outcome = hostile(*command, env=env)
+        assert (outcome.status, outcome.err) == (0, ""), (command, outcome)
+    assert " +- " in outcome.out
+    assert len(list(Path("new").glob("*.png"))) == 4
+
+
+def test_output_that_cannot_be_written_costs_no_work(hostile: Hostile, run: Path) -> None:
+    new = ("fit", "new", "--data", "d.npy", "--epochs", "1", *SMALL)
+    cases = (
+        (new, "pipe", 1, "cannot write to standard output (Broken pipe); all else was done"),
+        (("info", run), "full", 1, "cannot write to standard output (No space left on device)"),
+        (("info", run), "closed", 0, ""),
+        (("--help",), "closed", 0, ""),
+    )
+    for command, stdout, status, message in cases:
+        outcome = hostile(*command, stdout=stdout)
+        assert (outcome.status, outcome.err.count("\n")) == (status, status), outcome
+        assert message in outcome.err, outcome
+    assert {path.name for path in Path("new").iterdir()} == {path.name for path in run.iterdir()}
+
+
+def test_a_picture_that_fails_costs_no_run(hostile: Hostile) -> None:
+    np.save("d.npy", np.eye(8, dtype=np.uint8)[:, None].repeat(8, 1).repeat(9, 0))
+    broken = "import pyro_dvae.plots as plots\ndef fail(*_): raise KeyError('font')\n"
+    command = ("fit", "run", "--data", "d.npy", "--epochs", "1", *SMALL)
+    outcome = hostile(*command, prelude=f"{broken}plots.latents_figure = fail")
+    assert (outcome.status, outcome.err) == (0, "pdvae: run/latents.png was not drawn: 'font'\n")
+    assert Path("run/samples.png").is_file()
+
+
+def test_python_without_docstrings_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-OO", "-m", "pdvae_cli.main", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "got -OO. Use -O." in done.stderr

@@ -1,0 +1,51 @@
+"""Where commands draw: settings of a user's matplotlib cannot spoil a picture, nor end a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .console import complain
+from .options import is_out_of_memory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """Draw with matplotlib's defaults, whatever its file, or a notebook's environment, says.
+
+    `text.usetex` needs LaTeX, and `MPLBACKEND` a package of the notebook's; nothing is shown here.
+    """
+    os.environ.pop("MPLBACKEND", None)  # matplotlib reads it on import, and raises
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
+
+
+def draw(path: Path, figure: Callable[[], Figure]) -> bool:
+    """Write the picture of a run, or say in one line why it could not be drawn.
+
+    Args:
+        path: the PNG.
+        figure: makes it.
+
+    Returns:
+        Whether the picture was drawn.
+    """
+    try:
+        with own_settings():
+            from pyro_dvae.plots import save_figure
+
+            save_figure(figure(), path)
+    except Exception as error:  # what is trained and saved is worth more than a picture
+        reason = "there is too little memory" if is_out_of_memory(error) else str(error)
+        complain(f"{path} was not drawn: {reason or type(error).__name__}")
+        return False
+    return True
