@@ -331,6 +331,30 @@ class IndexValued(PyroModule):
             pyro.sample("z", dist.Categorical(logits=self.encoder(x)))
 
 
+class IndependentSites(PyroModule):
+    """Two sites of codes, neither given the other; not among `PROGRAMS`, which nest deeper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prior = nn.Parameter(torch.randn(2, K))
+        self.encoder, self.decoder = nn.Linear(P, 2 * K), nn.Linear(2 * K, P)
+
+    @pyro_method
+    def model(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            z1, z2 = (
+                pyro.sample(f"z{i + 1}", dist.OneHotCategorical(logits=self.prior[i, None]))
+                for i in range(2)
+            )
+            pyro.sample("x", dist.Bernoulli(logits=self.decoder(cat(z1, z2))).to_event(1), obs=x)
+
+    @pyro_method
+    def guide(self, x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            for i, logits in enumerate(self.encoder(x).chunk(2, -1)):
+                pyro.sample(f"z{i + 1}", dist.OneHotCategorical(logits=logits))
+
+
 # Name -> (program, depth of its plates).
 PROGRAMS: dict[str, tuple[Callable[[], Any], int]] = {
     "vae": (tiny_vae, 1),

@@ -34,3 +34,22 @@ def check_latents(pair: Pair) -> None:
                 "too, sum it out with MarginalELBO, or mask what is observed by poutine.mask in "
                 "place of obs_mask."
             )
+
+
+def check_free_bits(pair: Pair) -> None:
+    """Refuse free bits for a site whose KL depends on earlier draws.
+
+    The mean over the batch decides whether a KL counts. Where it depends on draws, that mean is
+    known up to their noise alone, so each estimator, number of particles and chunk of codes would
+    decide otherwise, and none would estimate the gradient of the same objective.
+
+    Raises:
+        ValueError: such a site; the message names it.
+    """
+    dependent = pair.dependent_sites() if len(pair.guide_sites) > 1 else []
+    if dependent:
+        raise ValueError(
+            f"Expected a KL at site '{dependent[0]}' that depends on no earlier draw, for free "
+            "bits; got one that does. Use free_bits=0, or a mean-field guide and a prior of "
+            "independent latents (uniform or learned)."
+        )

@@ -12,7 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, latent_kl_divergence
-from pyro_dvae.elbos.audit import check_latents
+from pyro_dvae.elbos.audit import check_free_bits, check_latents
 from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
@@ -57,8 +57,9 @@ class DiscreteELBO(ELBO, nn.Module):
         num_particles: S, draws of z a datum, vectorised in one plate; the estimate is their mean
             (Eqs. 18 to 21).
         beta: weight of the KL term in the gradient, 1 for the ELBO; the value ignores it.
-        free_bits: nats a latent; the gradient leaves out the KL of each latent whose mean over the
-            batch is below (Kingma et al. 2016); 0 for the ELBO; the value ignores it.
+        free_bits: nats per latent; the gradient leaves out the KL of each latent whose mean over
+            the batch is below (Kingma et al. 2016); 0 for the ELBO; the value ignores it. It needs
+            KLs that depend on no draw: latents that do not follow one another.
         analytic_kl: take a site's KL in closed form where guide and model draw from codes and the
             model's prior of the site depends on nothing the guide draws later; otherwise, and for
             every other site, by the draw.
@@ -67,7 +68,7 @@ class DiscreteELBO(ELBO, nn.Module):
 
     Raises:
         ValueError: num_particles < 1, or beta or free_bits negative or not finite; when run, free
-            bits for a site whose KL is not in closed form.
+            bits for a site whose KL is not in closed form or depends on earlier draws.
     """
 
     is_unbiased: ClassVar[bool]
@@ -95,6 +96,12 @@ class DiscreteELBO(ELBO, nn.Module):
         self.free_bits = free_bits
         self.analytic_kl = analytic_kl
         self._nesting = max_plate_nesting
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: without the references that Pyro's store puts on weights."""
+        for parameter in self.parameters():
+            parameter.__dict__.pop("unconstrained", None)
+        return self.__dict__.copy()
 
     @abstractmethod
     def surrogate(self, terms: Terms) -> Tensor:
@@ -154,7 +161,10 @@ class DiscreteELBO(ELBO, nn.Module):
             if not is_given and nesting(pair) != most:
                 raise LayoutChanged(f"{most} nested plates", nesting(pair))
             check_latents(pair)
-            return self.split(pair)
+            terms = self.split(pair)
+            if self.free_bits:
+                check_free_bits(pair)
+            return terms
 
         is_given = self.num_particles == 1 or self._nesting < math.inf
         return run(self._nesting) if is_given else with_layout(self, find, run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
@@ -134,9 +133,7 @@ class RelaxELBO(DiscreteELBO):
         draws = _RelaxedDraws(perturbations, temperature)
         with _LinearCodes():
             relaxed = pair.at({name: (z / temperature).softmax(-1)}, redraw=noise, sampler=draws)
-        smooth = copy.copy(self)
-        smooth.free_bits = 0.0  # whether a latent has its free bits jumps with the codes
-        control = self.eta * smooth.split(relaxed).learning_signal
+        control = self.eta * self.split(relaxed).learning_signal
         if self.network is not None:
             control = control + self._correction(self.network, relaxed, control.shape)
         return control

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
-from pyro_dvae.elbos.audit import check_latents
+from pyro_dvae.elbos.audit import check_free_bits, check_latents
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
 from pyro_dvae.elbos.layout import LayoutChanged, with_layout
@@ -104,8 +104,11 @@ class _SummedELBO(DiscreteELBO):
                 raise LayoutChanged(layout, found)
             if not self._is_marginal:
                 check_latents(pair)
+            terms = self.split(pair)
+            if self.free_bits and first is None:
+                check_free_bits(pair)
             first = first or pair
-            return reduce(self.split(pair), layout.sizes)
+            return reduce(terms, layout.sizes)
 
         cut = max(totals, key=lambda name: totals[name], default=None)
         if cut is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, cast
 
@@ -99,17 +100,40 @@ class Pair:
             so a layer that draws (dropout) would draw anew: leave such layers out.
         """
         model, guide, args, kwargs, nesting = self.programs
-        given = {
-            name: site["value"]
-            for name, site in self.drawn.nodes.items()
-            if site["type"] == "sample" and site["value"] is not None and name not in redraw
-        }
+        given = {name: value for name, value in self._values.items() if name not in redraw}
         given |= {name: self.codes[name].value(code) for name, code in values.items()}
         guide = Given(given)(guide)
         if sampler is not None:
             guide = sampler(guide)
         with pyro.validation_enabled(False):
             return Pair(model, guide, args, kwargs, nesting, plates=self.plates)
+
+    def dependent_sites(self) -> list[str]:
+        """The guide's sites where q or p depends on a draw of the guide, in their order.
+
+        Found by one more run, in which all draws have a further dimension on the left: it reaches
+        the distributions that depend on one.
+        """
+        drawn = {name: site for name, site in self.guide_sites.items() if not site["is_observed"]}
+        num_batch = {name: s["value"].dim() - s["fn"].event_dim for name, s in drawn.items()}
+        most = max([self.plates.nesting, *num_batch.values()])
+        given = self._values
+        given |= {name: given[name][(None,) * (1 + most - num_batch[name])] for name in drawn}
+        model, guide, args, kwargs, nesting = self.programs
+        with _untouched():
+            varied = Pair(model, Given(given)(guide), args, kwargs, nesting, plates=self.plates)
+        sites = ((varied.guide_sites[name], varied.latents.get(name)) for name in drawn)
+        depends = (any(s and len(s["fn"].batch_shape) > most for s in both) for both in sites)
+        return [name for name, does in zip(drawn, depends, strict=True) if does]
+
+    @property
+    def _values(self) -> dict[str, Tensor]:
+        """Of all that the guide drew, subsample indices too."""
+        return {
+            name: site["value"]
+            for name, site in self.drawn.nodes.items()
+            if site["type"] == "sample" and site["value"] is not None
+        }
 
 
 class CodeSite:
@@ -246,9 +270,16 @@ def describe(fn: object) -> str:
 
 def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:
     """One run of both programs, without moving the random stream or keeping a graph."""
+    with _untouched():
+        return Pair(model, guide, args, kwargs, math.inf)
+
+
+@contextmanager
+def _untouched() -> Iterator[None]:
+    """A run inside moves no random stream, keeps no graph and is not checked by Pyro."""
     devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices=devices), torch.no_grad(), pyro.validation_enabled(False):
-        return Pair(model, guide, args, kwargs, math.inf)
+        yield
 
 
 def with_particles(program: Program, num_particles: int, nesting: float) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from itertools import count
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 from weakref import WeakKeyDictionary
 
 import pyro
@@ -175,5 +175,18 @@ def show_parameters_to_svi(elbo: nn.Module) -> None:
     """
     if elbo not in _NAMES:
         _NAMES[elbo] = f"{type(elbo).__name__} {next(_COUNT)}"
-    if any(parameter.requires_grad for parameter in elbo.parameters()):
-        pyro.module(_NAMES[elbo], elbo, update_module_params=True)
+    for key, parameter in [*elbo.named_parameters()]:
+        if not parameter.requires_grad:
+            continue
+        name = f"{_NAMES[elbo]}$$${key}"  # as `pyro.module` would call it
+        stored = pyro.param(name, parameter)
+        if stored is parameter:
+            continue
+        if stored.shape != parameter.shape:
+            raise ValueError(
+                f"Expected {(*parameter.shape,)} numbers for '{name}' in Pyro's parameter store; "
+                f"got {(*stored.shape,)}, of another ELBO. Clear the store, or make the ELBOs in "
+                "the order in which they were when it was saved."
+            )
+        owner, _, own_name = key.rpartition(".")
+        elbo.get_submodule(owner)._parameters[own_name] = cast(nn.Parameter, stored)
