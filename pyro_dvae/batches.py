@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.streams import RandomStream
+from pyro_dvae.tensors import as_arguments
 
 Batch: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
 """x (B, *event), or x and labels (B,) int64."""
@@ -51,12 +52,53 @@ def arguments(batch: Batch) -> tuple[Tensor, ...]:
     return batch if isinstance(batch, tuple) else (batch,)
 
 
+def training_data(vae: Any, data: Any) -> TrainingData:
+    """The data to train on: as they are where they serve batches, else of tensors made of them.
+
+    Args:
+        vae: the model.
+        data: `TrainingData`; or x, or a pair of x and labels, of what `as_arguments` takes.
+    """
+    if callable(getattr(data, "batch", None)):
+        return data
+    return TensorData(*as_arguments(vae, *_pair(data)))
+
+
+def as_batch(vae: Any, data: Any) -> Batch:
+    """Likewise x, or a pair (x, labels), as tensors."""
+    x, labels = as_arguments(vae, *_pair(data))
+    return x if labels is None else (x, labels)
+
+
+def _pair(data: Any) -> tuple[Any, ...]:
+    if not isinstance(data, tuple):
+        return (data,)
+    if len(data) != 2:
+        raise ValueError(
+            f"Expected data x, or a pair (x, labels); got a tuple of {len(data)}. Pass one of both."
+        )
+    return data
+
+
+def served(
+    data: TrainingData, index: Tensor, generator: torch.Generator, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """What the programs are called with for these indices; real numbers in the model's dtype."""
+    x, *labels = arguments(data.batch(index, generator))
+    if not isinstance(x, Tensor):
+        raise ValueError(
+            "Expected a tensor, or a pair of them, of batch(index, generator) of the training "
+            f"data; got {type(x).__name__} of {type(data).__name__}. Pass one tensor of all rows."
+        )
+    return (x.to(dtype) if x.is_floating_point() else x), *labels
+
+
 def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.device) -> Tensor:
     """All indices in the order of one epoch, (N,) int64, on the device unless the data say it."""
     order = getattr(data, "order", None)
     if order is not None:
         return order(generator)
-    return torch.randperm(len(data), generator=generator).to(device)
+    return torch.randperm(len(data), generator=generator, device="cpu").to(device)
 
 
 def check_data(
@@ -68,7 +110,7 @@ def check_data(
         ValueError: data outside the likelihood's support, or of another shape than the model's.
     """
     index = torch.arange(min(2, len(data)), device=device)
-    rows = arguments(data.batch(index, torch.Generator(device)))
+    rows = served(data, index, torch.Generator(device), next(vae.parameters()).dtype)
     whole = (data.x, data.labels) if isinstance(data, TensorData) else rows
     for checked in (whole, *([] if validation is None else [arguments(validation)])):
         checks = (getattr(vae.likelihood, "check", None), getattr(vae.prior, "check_labels", None))

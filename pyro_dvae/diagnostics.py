@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_dvae.batches import Batch, arguments
+from pyro_dvae.batches import Batch, arguments, as_batch
 from pyro_dvae.codes import MAX_CODES, num_codes
 from pyro_dvae.elbos.exact import EnumeratedELBO
 from pyro_dvae.elbos.score_function import RlooELBO
@@ -65,6 +65,7 @@ def reference_gradient(vae: Any, x: Batch, *, num_draws: int = 2000) -> tuple[Te
     Returns:
         the gradient in every weight as one vector, and the name of what was computed.
     """
+    x = as_batch(vae, x)
     code = vae.posterior(arguments(x)[0][:1]).event_shape
     if num_codes(*code) <= MAX_CODES:
         return _gradient(vae, EnumeratedELBO(max_plate_nesting=1), x), "enumeration"
@@ -99,6 +100,7 @@ def gradient_statistics(
     """
     if num_draws < 2 * _BLOCKS:
         raise ValueError(f"Expected at least {2 * _BLOCKS} draws; got {num_draws}. Raise them.")
+    x = as_batch(vae, x)
     size = sum(weight.numel() for weight in _guide_weights(vae))
     device, num_data = arguments(x)[0].device, len(arguments(x)[0])
     parts = {"encoder": slice(0, size), "decoder": slice(size, None)}

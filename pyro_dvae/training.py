@@ -17,11 +17,13 @@ from pyro_dvae.averaging import WeightAverage
 from pyro_dvae.backward import Backward, CompiledBackward, needs_no_traces
 from pyro_dvae.batches import (
     Batch,
-    TensorData,
     TrainingData,
     arguments,
+    as_batch,
     check_data,
     epoch_order,
+    served,
+    training_data,
 )
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.elbos.base import DiscreteELBO
@@ -46,8 +48,9 @@ class Trainer:
     Args:
         vae: a `DiscreteVAE`, on the device to train on.
         elbo: a `DiscreteELBO`, or one of Pyro's own.
-        data: (N, *event) in the support of the likelihood, or `TrainingData`, on vae's device; a
-            pair (x, labels (N,)) where the prior is conditional on labels.
+        data: (N, *event) in the support of the likelihood: a tensor of any type, an array or a
+            table; or a pair (x, labels (N,)) where the prior is conditional on labels; or
+            `TrainingData`, which serves batches on vae's device.
         validation: (M, *event), or likewise a pair, or None.
         batch_size: B; the last batch of an epoch may be shorter.
         learning_rate: Adam's.
@@ -96,15 +99,16 @@ class Trainer:
                 f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
                 "annealing=0, or a DiscreteELBO."
             )
-        if isinstance(data, (Tensor, tuple)):
-            data = TensorData(*arguments(data))
-        at_least("training data", len(data), 1)
-        self.vae, self.elbo, self.data, self.validation = vae, elbo, data, validation
+        self.vae, self.elbo = vae, elbo
+        self.data = training_data(vae, data)
+        self.validation = None if validation is None else as_batch(vae, validation)
+        at_least("training data", len(self.data), 1)
         self.batch_size = batch_size
-        self.device = next(vae.parameters()).device
+        weight = next(vae.parameters())
+        self.device, self._dtype = weight.device, weight.dtype
         if isinstance(elbo, nn.Module):
             elbo.to(self.device)
-        check_data(vae, elbo, self.data, validation, self.device)
+        check_data(vae, elbo, self.data, self.validation, self.device)
         weights = [*vae.parameters()]
         if isinstance(elbo, nn.Module):
             weights += elbo.parameters()
@@ -311,7 +315,7 @@ class Trainer:
 
     def _advance(self, index: Tensor) -> tuple[Tensor, ...]:
         """What a step does on the device: the batch; between looks it reads nothing from there."""
-        self._batch = arguments(self.data.batch(index, self.noise))
+        self._batch = served(self.data, index, self.noise, self._dtype)
         loss = self._backward(self._batch, self._bad)
         if self.check_every == 1:
             self._look()

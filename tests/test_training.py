@@ -1,16 +1,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyro
 import pyro.poutine as poutine
 import pytest
 import torch
 from pyro.infer import SVI, Trace_ELBO
-from zoo import ELBOS, SCALE_DEPENDENT, tiny_data, tiny_vae
+from torch.utils.data import DataLoader, TensorDataset
+from zoo import ELBOS, PRIORS, SCALE_DEPENDENT, tiny_data, tiny_vae
 
-from pyro_dvae import BinaryImages, DiscreteVAE, EnumeratedELBO, RlooELBO, Trainer, evaluate, fit
+from pyro_dvae import (
+    BinaryImages,
+    DiscreteVAE,
+    EnumeratedELBO,
+    RlooELBO,
+    Trainer,
+    evaluate,
+    fit,
+    with_prior,
+)
+from pyro_dvae.batches import TensorData
 
 EXACT = {"atol": 1e-10, "rtol": 0}
 
@@ -298,6 +312,90 @@ def test_a_step_that_is_not_finite_is_not_taken(
 def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         train(**options)
+
+
+_BITS = tiny_data(9).numpy()
+# Name -> the same data in another form.
+FORMS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
+    **{
+        f"tensor of {dtype}": lambda bits, dtype=dtype: torch.tensor(bits, dtype=dtype)
+        for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool)
+    },
+    "array": lambda bits: bits,
+    "array of bytes": lambda bits: bits.astype("u1"),
+    "table": lambda bits: pd.DataFrame(bits),
+    "list": lambda bits: bits.tolist(),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("form", FORMS)
+def test_data_of_every_form_are_the_same_data(form: str, dtype: torch.dtype) -> None:
+    """Data and validation data; the numbers are those of a tensor of the model's type."""
+    found = []
+    for data in (torch.tensor(_BITS, dtype=dtype), FORMS[form](_BITS)):
+        torch.manual_seed(0)
+        vae = tiny_vae().to(dtype)
+        records = list(fit(vae, RlooELBO(2), data, data, epochs=2, batch_size=4))
+        found.append((weights(vae), [(r.train_elbo, r.validation_elbo) for r in records]))
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("served", [torch.float32, torch.float64])
+def test_served_data_come_in_the_models_type(served: torch.dtype) -> None:
+    data = TensorData(torch.tensor(_BITS, dtype=served))
+    found = []
+    for given in (torch.tensor(_BITS), data):
+        torch.manual_seed(0)
+        found += [record.train_elbo for record in fit(tiny_vae(), RlooELBO(2), given, epochs=1)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("labels", [np.array([0, 1, 1], "u1"), pd.Series([0, 1, 1]), [0, 1, 1]])
+def test_labels_of_every_form(labels: Any) -> None:
+    found = []
+    for given in (torch.tensor([0, 1, 1]), labels):
+        torch.manual_seed(0)
+        vae = with_prior(tiny_vae(), PRIORS["conditional"]())
+        pair = (_BITS[:3], given)
+        (record,) = fit(vae, RlooELBO(2), pair, pair, epochs=1)
+        found.append((record.train_elbo, record.validation_elbo))
+    assert found[0] == found[1]
+
+
+_ROWS = TensorDataset(torch.tensor(_BITS))
+
+
+class _Pairs:
+    """Serves what is no tensor."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def batch(self, index: torch.Tensor, generator: torch.Generator) -> Any:
+        return {"x": index}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (DataLoader(_ROWS), r"Expected data as .*; got DataLoader\. .*torch\.cat"),
+        (iter(DataLoader(_ROWS)), "Expected data as .*; got _SingleProcess"),
+        ((row for row in _BITS), "Expected data as .*; got generator"),
+        (_ROWS, r"got TensorDataset\. .*torch\.stack"),
+        ((_BITS, None, None), r"Expected data x, or a pair \(x, labels\); got a tuple of 3"),
+        ("train.csv", "Expected data as .*; got str"),
+        (_Pairs(), r"Expected a tensor, or a pair .*; got dict of _Pairs"),
+    ],
+)
+def test_data_that_are_none_are_refused_in_one_line(data: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        next(fit(tiny_vae(), RlooELBO(2), data))
+    assert "\n" not in str(error.value)
+    if not isinstance(data, _Pairs):
+        with pytest.raises(ValueError, match=message):
+            next(fit(tiny_vae(), RlooELBO(2), _BITS, data))
 
 
 def test_no_data() -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar, NamedTuple
 
-import pyro
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -17,6 +16,7 @@ from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
 from pyro_dvae.elbos.layout import LayoutChanged, with_layout
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
+from pyro_dvae.process import without_checks
 
 
 class Sums(NamedTuple):
@@ -96,7 +96,7 @@ class _SummedELBO(DiscreteELBO):
             nonlocal first
             values = Enumeration(layout, cut, start, stop)
             # Pyro's checks take the dimensions of the codes for undeclared plates.
-            with pyro.validation_enabled(False):
+            with without_checks():
                 own = values(model) if self._is_marginal else model
                 pair = Pair(own, values(guide), args, kwargs, math.inf)
             found = sum_layout(pair, marginal=self._is_marginal)

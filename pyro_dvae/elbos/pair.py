@@ -26,6 +26,7 @@ from pyro_dvae.codes import (
     without_straight_through,
 )
 from pyro_dvae.elbos.plates import PARTICLES, DataPlates, sample_sites
+from pyro_dvae.process import without_checks
 
 Program = Callable[..., Any]
 
@@ -105,7 +106,7 @@ class Pair:
         guide = Given(given)(guide)
         if sampler is not None:
             guide = sampler(guide)
-        with pyro.validation_enabled(False):
+        with without_checks():
             return Pair(model, guide, args, kwargs, nesting, plates=self.plates)
 
     def dependent_sites(self) -> list[str]:
@@ -278,7 +279,7 @@ def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:
 def _untouched() -> Iterator[None]:
     """A run inside moves no random stream, keeps no graph and is not checked by Pyro."""
     devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), pyro.validation_enabled(False):
+    with without_checks(), torch.random.fork_rng(devices=devices), torch.no_grad():
         yield
 
 
