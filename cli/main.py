@@ -101,6 +101,8 @@ def _run(args: list[str] | None) -> int:
         message = " ".join(show().split()).rstrip(".")
         complain(f"{message}. See pdvae --help.")
         return 2
+    if status == 130:  # Typer's answer to Ctrl-C
+        complain("interrupted")
     return status if isinstance(status, int) else 0
 
 

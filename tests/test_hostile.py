@@ -8,6 +8,7 @@ of their own, `test_hostile_runs.py` and `test_hostile_data.py`.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -115,3 +116,38 @@ def test_python_without_docstrings_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "got -OO. Use -O." in done.stderr
+
+
+# Signals.
+
+
+@pytest.mark.parametrize(
+    ("signals", "status", "ignored"),
+    [
+        ((signal.SIGINT, signal.SIGTERM), (130, 143), None),
+        ((signal.SIGHUP,), (129,), None),
+        ((signal.SIGHUP, signal.SIGTERM), (143,), signal.SIGHUP),
+    ],
+    ids=["Ctrl-C and SIGTERM at once", "a terminal that closes", "nohup"],
+)
+@pytest.mark.usefixtures("images")
+def test_signals_save_and_stop(
+    hostile: Hostile, signals: tuple[int, ...], status: tuple[int, ...], ignored: int | None
+) -> None:
+    long = ("--data", "d.npy", "--epochs", "3000", "--patience", "0", *SMALL)
+    prelude = (
+        "" if ignored is None else f"import signal; signal.signal({ignored:d}, signal.SIG_IGN)"
+    )
+    options = {"signals": signals, "after": "run/metrics.jsonl", "prelude": prelude}
+    outcome = hostile("fit", "run", *long, **options)  # type: ignore[arg-type]
+    assert outcome.status in status, outcome
+    finishing, saved = outcome.err.splitlines()
+    assert finishing == "pdvae: finishing the step and saving; again to stop at once"
+    assert "and saved. Continue with pdvae fit --resume run" in saved
+
+
+@pytest.mark.usefixtures("images")
+def test_ctrl_c_while_the_data_are_read_is_one_line(hostile: Hostile) -> None:
+    raising = "import pyro_dvae.data as data\ndef stop(*_, **__): raise KeyboardInterrupt\n"
+    outcome = hostile("data", "d.npy", prelude=f"{raising}data.open_source = stop")
+    assert outcome.refusal(130) == "interrupted"
