@@ -8,6 +8,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from pyro_dvae.assembly import check_parts
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.tensors import as_arguments
 
@@ -104,10 +105,11 @@ def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.de
 def check_data(
     vae: Any, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
 ) -> None:
-    """Check the range of the data, and run two rows with all of Pyro's checks on.
+    """Check the range of the data and the model's parts, run two rows with Pyro's checks on.
 
     Raises:
-        ValueError: data outside the likelihood's support, or of another shape than the model's.
+        ValueError: data outside the likelihood's support, or of another shape than the model's, or
+            parts that do not fit one another.
     """
     index = torch.arange(min(2, len(data)), device=device)
     rows = served(data, index, torch.Generator(device), next(vae.parameters()).dtype)
@@ -117,6 +119,8 @@ def check_data(
         for check, value in zip(checks, checked, strict=False):
             if check is not None:
                 check(value)
+    if hasattr(vae, "posterior_family"):
+        check_parts(vae, *rows)
     with (
         RandomStream(0, device),
         pyro.validation_enabled(True),

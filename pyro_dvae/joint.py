@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from pyro_dvae.assembly import check_parts
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import code_logits, describe_codes, enumerate_codes, num_codes, one_hot
 from pyro_dvae.process import PROCESS_STATE, without_checks
@@ -94,13 +95,16 @@ class Joint:
         vae: a `DiscreteVAE`.
         x: the data that will be scored, (N, *event), on the device of the model; see `as_data`.
         labels: (N,) of the data, where the prior is conditional on them.
+        guided: whether q(z|x) will be asked too.
 
     Raises:
         ValueError: no data, data outside the support of the likelihood, labels that are missing,
-            unknown to the prior, or of other data.
+            unknown to the prior, or of other data, parts that do not fit (`check_parts`).
     """
 
-    def __init__(self, vae: Any, x: Tensor, labels: Tensor | None = None) -> None:
+    def __init__(
+        self, vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bool = False
+    ) -> None:
         at_least("data", len(x), 1)
         check = getattr(vae.likelihood, "check", None)
         if check is not None:
@@ -110,17 +114,19 @@ class Joint:
         refresh = getattr(vae.prior, "refresh", None)
         if refresh is not None:
             refresh()  # so that log p(z) is the same in training and in evaluation mode
-        if labels is None:
-            self.prior, self.num_classes = vae.prior_codes(), 1
-        else:
+        if labels is not None:
             if labels.shape != (len(x),):
                 raise ValueError(
                     f"Expected a label for each of {len(x)} data; got labels of shape "
                     f"{tuple(labels.shape)}. Pass both of the same rows."
                 )
             vae.prior.check_labels(labels)
+        check_parts(vae, x, labels, guided=guided)
+        if labels is not None:
             self.num_classes = int(vae.prior.num_classes)
             self.prior = vae.prior_codes(torch.arange(self.num_classes, device=labels.device))
+        else:
+            self.prior, self.num_classes = vae.prior_codes(), 1
         self.prior_error = float(getattr(self.prior, "log_normaliser_error", 0.0))
         """Standard error of log p(z), the same for all codes, where log Z is estimated."""
         self.num_latents, self.num_categories = self.prior.event_shape

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from pyro_dvae.assembly import in_eval_mode
 from pyro_dvae.checks import at_least, one_of
 from pyro_dvae.codes import MAX_CODES, kl_divergence
 from pyro_dvae.importance import draw_in_chunks, importance_bound
@@ -155,7 +156,7 @@ def datum_terms(
         at_least("importance samples", importance_samples, 2)
     x, labels = as_arguments(vae, x, labels)
     with evaluating(vae):
-        joint = Joint(vae, x, labels)
+        joint = Joint(vae, x, labels, guided=True)
         enumerable = joint.num_codes <= MAX_CODES
         affordable = enumerable and joint.cost <= _MOST_NUMBERS
         exact = affordable if exact is None else exact
@@ -277,12 +278,6 @@ def _tensors(terms: DatumTerms) -> list[Tensor]:
 
 @contextmanager
 def evaluating(vae: Any) -> Iterator[None]:
-    """In eval mode and without gradients; every module's own mode comes back."""
-    with torch.no_grad(), unchecked(vae):
-        modes = [(module, module.training) for module in vae.modules()]
-        vae.eval()
-        try:
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
+    """In eval mode, without gradients and without Pyro's checks of the data."""
+    with unchecked(vae), in_eval_mode(vae):
+        yield

@@ -1,9 +1,10 @@
-"""The trial of a user's own network on two rows, whose failures are told in the user's terms."""
+"""The trial of a network on two rows, whose failures are told in the user's terms."""
 
 from __future__ import annotations
 
 import importlib
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,16 +18,17 @@ Shape = tuple[int, ...]
 
 
 class Part(NamedTuple):
-    """A network of the user's own, in words."""
+    """A network, in words."""
 
     kind: str
     """encoder or decoder."""
     name: str
-    """module:factory."""
+    """module:factory, or the name of its class."""
     settings: dict[str, Any]
-    """What the factory gets."""
+    """What it is sized by: what the factory gets, or what the other parts say."""
     output: str = ""
     """The dimensions that its output should have."""
+    sized_by: str = "Size it by what the factory gets"
 
     def __str__(self) -> str:
         return f"the {self.kind} {self.name}"
@@ -35,7 +37,7 @@ class Part(NamedTuple):
 def try_network(
     part: Part, network: nn.Module, inputs: dict[str, Tensor], event_dim: int, out: Shape
 ) -> None:
-    """Run the network once in evaluation mode; no random stream, nor the network, is touched.
+    """Try a network of the user's own before it is trained: `try_rows`, and what training needs.
 
     Args:
         part: what messages call it.
@@ -45,8 +47,8 @@ def try_network(
         out: shape of the output for one row.
 
     Raises:
-        ValueError: nothing to train, a wrong shape or type, NaN, infinity or an error, random
-            results, or rows that are not treated each by itself.
+        ValueError: nothing to train, NaN, infinity, a layer that mixes a batch, or what `try_rows`
+            refuses.
     """
     if not any(weight.requires_grad for weight in network.parameters()):
         raise ValueError(
@@ -63,35 +65,77 @@ def try_network(
     network.eval()
     with torch.no_grad(), RandomStream(0):
         for what, rows in inputs.items():
-            results = [_run(part, network, what, rows, event_dim, out) for _ in range(2)]
-            if not _close(*results):
+            result = try_rows(part, network, what, rows, event_dim, out)
+            if not result.isfinite().all():
                 raise ValueError(
-                    f"Expected {part} to give one result for the same {what} in evaluation mode; "
-                    "got two. Leave out what is random there: if self.training."
-                )
-            alone = _run(part, network, what, rows[:1], event_dim, out)
-            if not _close(results[0][:1], alone):
-                raise ValueError(
-                    f"Expected {part} to treat each row by itself; got another result for the "
-                    f"first of two rows of {what} than for it alone. Do not mix the rows."
+                    f"Expected {part} {_asked(part, what, rows, event_dim, out)}; got NaN or "
+                    "infinity. Look at its first weights, and for divisions by zero."
                 )
     network.train()
 
 
+def try_rows(
+    part: Part,
+    network: Callable[[Tensor], Any],
+    what: str,
+    rows: Tensor,
+    event_dim: int,
+    out: Shape | None,
+) -> Tensor:
+    """Run a network on two rows, again, and on the first alone; in the mode that it is in.
+
+    Args:
+        part: what messages call it.
+        network: to be tried.
+        what: the rows are.
+        rows: two rows, (2, ...).
+        event_dim: dimensions of `rows` that belong to one row, or to one code.
+        out: shape of the output for one row, or None for any.
+
+    Returns:
+        the output for both rows.
+
+    Raises:
+        ValueError: a wrong shape or type, an error, random results, or rows that are not treated
+            each by itself.
+    """
+    result, again = (_run(part, network, what, rows, event_dim, out) for _ in range(2))
+    if not _close(result, again):
+        raise ValueError(
+            f"Expected {part} to give one result for the same {what} in evaluation mode; "
+            "got two. Leave out what is random there: if self.training."
+        )
+    alone = _run(part, network, what, rows[:1], event_dim, out)
+    if result[:1].shape != alone.shape or not _close(result[:1], alone):
+        raise ValueError(
+            f"Expected {part} to treat each row by itself; got another result for the "
+            f"first of two rows of {what} than for it alone. Do not mix the rows."
+        )
+    return result
+
+
+def _asked(part: Part, what: str, rows: Tensor, event_dim: int, out: Shape | None) -> str:
+    lead = tuple(rows.shape[: rows.dim() - event_dim])
+    to = f"{lead + out}, {part.output}" if out is not None else part.output
+    return f"to map {what} {tuple(rows.shape)}, {str(rows.dtype).removeprefix('torch.')}, to {to}"
+
+
 def _run(
-    part: Part, network: nn.Module, what: str, rows: Tensor, event_dim: int, out: Shape
+    part: Part,
+    network: Callable[[Tensor], Any],
+    what: str,
+    rows: Tensor,
+    event_dim: int,
+    out: Shape | None,
 ) -> Tensor:
     lead = tuple(rows.shape[: rows.dim() - event_dim])
-    asked = (
-        f"to map {what} {tuple(rows.shape)}, {str(rows.dtype).removeprefix('torch.')}, to "
-        f"{lead + out}, {part.output}"
-    )
+    asked = _asked(part, what, rows, event_dim, out)
     settings = ", ".join(f"{name}={value}" for name, value in part.settings.items())
-    mend = f"Size it by what the factory gets: {settings}."
+    mend = f"{part.sized_by}: {settings}."
     if len(lead) > 1:
         mend = (
             "Flatten the leading dimensions, z.flatten(0, -3), and put them back at the end, "
-            "x.unflatten(0, z.shape[:-2])."
+            "x.unflatten(0, z.shape[:-2]); or flatten a code alone, nn.Flatten(-2)."
         )
     try:
         result = network(rows)
@@ -101,21 +145,18 @@ def _run(
         raise ValueError(
             f"Expected {part} {asked}; got {type(result).__name__}. Return one tensor."
         )
-    if tuple(result.shape) != lead + out:
+    if out is not None and tuple(result.shape) != lead + out:
         raise ValueError(f"Expected {part} {asked}; got {tuple(result.shape)}. {mend}")
     if not result.is_floating_point():
         raise ValueError(f"Expected {part} {asked}; got {result.dtype}. Return real numbers.")
-    if not result.isfinite().all():
-        raise ValueError(
-            f"Expected {part} {asked}; got NaN or infinity. Look at its first weights, and for "
-            "divisions by zero."
-        )
     return result
 
 
 def _close(first: Tensor, second: Tensor) -> bool:
-    """Equal up to the rounding of float32, which differs between sizes of a batch."""
-    return bool((first - second).abs().max() <= 1e-4 * second.abs().max())
+    """Equal up to rounding, which differs between sizes of a batch; NaN and infinities alike."""
+    precision = max(1e-4, 8 * torch.finfo(second.dtype).eps)
+    size = second.nan_to_num(0, 0, 0).abs().max().item() if second.numel() else 0.0
+    return torch.allclose(first, second, rtol=0, atol=precision * size, equal_nan=True)
 
 
 def in_one_line(error: BaseException) -> str:

@@ -137,8 +137,17 @@ class DiscreteVAE(PyroModule):
 
         Args:
             z: (..., D, K) one-hot codes.
+
+        Raises:
+            ValueError: the decoder does not keep the leading dimensions.
         """
-        params = self.decoder(z)
+        params, lead = self.decoder(z), z.shape[:-2]
+        if params.shape[: len(lead)] != lead:
+            raise ValueError(
+                f"Expected the decoder {type(self.decoder).__name__} to keep the leading dimensions"
+                f" of codes {tuple(z.shape)}; got {tuple(params.shape)}. Flatten a code alone, "
+                "nn.Flatten(-2) in place of nn.Flatten()."
+            )
         event_dim = params.dim() - (z.dim() - 2) - (self._num_params > 1)
         return self.likelihood(params, event_dim)
 

@@ -325,6 +325,7 @@ def test_kl_is_never_negative_where_q_is_the_prior() -> None:
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many codes or draws make smaller blocks, and codes are decoded once for all of them."""
     vae, x = tiny_vae(), tiny_data(20)
+    evaluate(vae, x)  # the trial of the parts decodes a few codes, once
     encoded, decoded = [], []
     vae.encoder.register_forward_hook(lambda *call: encoded.append(len(call[2])))
     vae.decoder.register_forward_hook(lambda *call: decoded.append(call[2].numel() // P))
