@@ -56,7 +56,7 @@ def check_parts(vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bo
     if known in (tried.get(guided), tried.get(True)):
         return
     rows = x[:2].detach()
-    with in_eval_mode(vae), RandomStream(0, x.device):
+    with RandomStream(0, x.device), in_eval_mode(vae):
         p = vae.prior_codes(*(() if labels is None else (labels[:2],)))
         code = tuple(p.event_shape)
         if guided:
