@@ -7,16 +7,28 @@ from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro_dvae.elbos.pair import Pair, describe
 
 
-def check_latents(pair: Pair) -> None:
-    """Refuse latents whose draws would lack a score.
+def check_programs(pair: Pair, *, marginal: bool = False) -> None:
+    """Refuse what has no meaning, or a wrong gradient, in every ELBO that draws or sums codes.
 
     A latent of the model alone is drawn from its prior: as if the guide drew it from there, its KL
-    is 0. That is right where its draw is reparametrised, or depends on no weights. In the guide,
-    Pyro gives no score to draws of `.mask(False)`, as it does to those of a tensor of False.
+    is 0. That is right where its draw is reparametrised, or depends on no weights.
+
+    Args:
+        pair: the traces.
+        marginal: the latents of the model alone are summed, not drawn.
 
     Raises:
-        ValueError: another such latent, or a guide's site under that mask; the message names it.
+        ValueError: another such latent; a site in the guide that is observed, or a factor, without
+            a reparametrised gradient; draws of `.mask(False)`, to which Pyro gives no score; or a
+            plate without a size. The message names it.
     """
+    for name, site in (*pair.guide_sites.items(), *pair.model_sites.items()):
+        for frame in site["cond_indep_stack"]:
+            if frame.size < 0:
+                raise ValueError(
+                    f"Expected a size for plate '{frame.name}' around site '{name}'; got none. Use "
+                    f'pyro.plate("{frame.name}", len(x)), say.'
+                )
     for name, site in pair.guide_sites.items():
         fn = site["fn"]
         if isinstance(fn, MaskedDistribution) and fn._mask is False and not fn.has_rsample:
@@ -24,8 +36,14 @@ def check_latents(pair: Pair) -> None:
                 f"Expected a tensor as the mask of site '{name}', from {describe(fn)}; got False, "
                 "under which Pyro scores no draw. Use .mask(torch.tensor(False))."
             )
+        if site["is_observed"] and not fn.has_rsample:
+            raise ValueError(
+                f"Expected a guide that observes nothing; got site '{name}', from {describe(fn)}. "
+                "Draw it, or use pyro.factor with has_rsample=True for what belongs to a "
+                "reparametrised draw."
+            )
     for name, site in pair.latents.items():
-        if name in pair.guide_sites or site["fn"].has_rsample:
+        if marginal or name in pair.guide_sites or site["fn"].has_rsample:
             continue
         if site["log_prob"].requires_grad:
             raise ValueError(

@@ -12,7 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, latent_kl_divergence
-from pyro_dvae.elbos.audit import check_free_bits, check_latents
+from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
@@ -160,7 +160,7 @@ class DiscreteELBO(ELBO, nn.Module):
             pair = Pair(own, self.wrap(others), args, kwargs, most + (self.num_particles > 1))
             if not is_given and nesting(pair) != most:
                 raise LayoutChanged(f"{most} nested plates", nesting(pair))
-            check_latents(pair)
+            check_programs(pair)
             terms = self.split(pair)
             if self.free_bits:
                 check_free_bits(pair)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
-from pyro_dvae.elbos.audit import check_free_bits, check_latents
+from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
 from pyro_dvae.elbos.layout import LayoutChanged, with_layout
@@ -65,6 +65,7 @@ class _SummedELBO(DiscreteELBO):
 
         def find() -> SumLayout:
             pair = trial_run(model, guide, args, kwargs)
+            check_programs(pair, marginal=self._is_marginal)
             return sum_layout(pair, marginal=self._is_marginal)
 
         def run(layout: SumLayout) -> Sums:
@@ -102,8 +103,7 @@ class _SummedELBO(DiscreteELBO):
             found = sum_layout(pair, marginal=self._is_marginal)
             if found != layout:
                 raise LayoutChanged(layout, found)
-            if not self._is_marginal:
-                check_latents(pair)
+            check_programs(pair, marginal=self._is_marginal)
             terms = self.split(pair)
             if self.free_bits and first is None:
                 check_free_bits(pair)
@@ -243,6 +243,6 @@ def _weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
 
 def _flat(terms: Terms, *values: Tensor) -> list[Tensor]:
     """Values (*codes, 1, *batch), broadcast, as (C, 1, *batch)."""
-    values = torch.broadcast_tensors(*values)
     shape = terms.pair.plates.flat_sizes
+    *values, _ = torch.broadcast_tensors(*values, values[0].new_empty(shape))
     return [value.reshape(-1, *shape) for value in values]
