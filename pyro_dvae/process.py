@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any
 
@@ -21,7 +21,7 @@ turns. What a thread draws from the global generators on its own, no lock can se
 @contextmanager
 def without_checks(off: bool = True) -> Iterator[None]:
     """Without Pyro's checks, unless `off` is False."""
-    with PROCESS_STATE, pyro.validation_enabled(not off):
+    with nullcontext() if _in_autograd() else PROCESS_STATE, pyro.validation_enabled(not off):
         yield
 
 
@@ -51,9 +51,17 @@ class OneThread(Messenger):
             raise RuntimeError(_message("this one")) from exc
 
     def _process_message(self, msg: Any) -> None:
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread and not _in_autograd():
             self._met_another = True
             raise RuntimeError(_message(self._thread.name))
+
+
+def _in_autograd() -> bool:
+    """Whether this is a thread of autograd's own, which Python knows only as a dummy.
+
+    On a GPU it runs a checkpoint anew, for a thread that waits and may hold the lock.
+    """
+    return isinstance(threading.current_thread(), threading._DummyThread)
 
 
 def _message(thread: str) -> str:

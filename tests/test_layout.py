@@ -133,7 +133,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "vae",
     },
     "elbos.audit": {"elbos.pair"},
-    "elbos.base": {"codes", "elbos.audit", "elbos.direct", "elbos.layout", "elbos.pair"},
+    "elbos.base": {
+        "codes",
+        "elbos.audit",
+        "elbos.direct",
+        "elbos.layout",
+        "elbos.pair",
+        "process",
+    },
     "elbos.enumeration": {"codes", "elbos.layout", "elbos.pair"},
     "elbos.exact": {
         "codes",

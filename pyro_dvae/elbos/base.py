@@ -16,6 +16,7 @@ from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
 from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
+from pyro_dvae.process import PROCESS_STATE
 
 
 class Terms(NamedTuple):
@@ -120,7 +121,7 @@ class DiscreteELBO(ELBO, nn.Module):
 
     def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, summed over the data, without gradients."""
-        with torch.no_grad():
+        with PROCESS_STATE, torch.no_grad():
             terms = self.terms(model, guide, args, kwargs)
             return -(terms.scale * self.bound(terms).sum()).item()
 
@@ -128,10 +129,11 @@ class DiscreteELBO(ELBO, nn.Module):
         self, model: Program, guide: Program, *args: Any, **kwargs: Any
     ) -> Tensor:
         """A scalar: minus the bound, summed over the data, with the surrogate's gradient."""
-        terms = self.terms(model, guide, args, kwargs)
-        surrogate = self.surrogate(terms).sum()
-        with torch.no_grad():
-            bound = self.bound(terms).sum()
+        with PROCESS_STATE:
+            terms = self.terms(model, guide, args, kwargs)
+            surrogate = self.surrogate(terms).sum()
+            with torch.no_grad():
+                bound = self.bound(terms).sum()
         return terms.scale * (surrogate.detach() - surrogate - bound)
 
     def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
@@ -159,7 +161,7 @@ class DiscreteELBO(ELBO, nn.Module):
             )
             pair = Pair(own, self.wrap(others), args, kwargs, most + (self.num_particles > 1))
             if not is_given and nesting(pair) != most:
-                raise LayoutChanged(f"{most} nested plates", nesting(pair))
+                raise LayoutChanged.between(f"{most} nested plates", nesting(pair))
             check_programs(pair)
             terms = self.split(pair)
             if self.free_bits:

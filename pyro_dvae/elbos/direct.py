@@ -21,7 +21,10 @@ from pyro_dvae.priors import LearnedPrior, UniformPrior
 from pyro_dvae.vae import DiscreteVAE
 
 _PLAIN: WeakSet[DiscreteVAE] = WeakSet()
-"""Models whose traces held no site but z, its KL in closed form, and x."""
+"""Models whose traces held no site but z, its KL in closed form, and x.
+
+A part swapped later is noticed: every `Trainer` begins with a trial run, which writes this anew.
+"""
 
 
 class ScoreFunction(Protocol):

@@ -167,7 +167,9 @@ class Enumeration(Messenger):
         shared = self.layout.shared
         size = None if values is None else (_num_variables(msg, values, shared), len(values))
         if values is None or size != self.layout.sizes[name]:
-            raise LayoutChanged(f"(D, K) = {self.layout.sizes[name]}", f"{size} at site '{name}'")
+            raise LayoutChanged.between(
+                f"(D, K) = {self.layout.sizes[name]}", f"{size} at site '{name}'"
+            )
         cut, *limits = self.cut
         start, stop = limits if name == cut else (0, None)
         digits = enumerate_digits(*size, start=start, stop=stop, device=values.device)

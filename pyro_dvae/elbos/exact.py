@@ -102,7 +102,7 @@ class _SummedELBO(DiscreteELBO):
                 pair = Pair(own, values(guide), args, kwargs, math.inf)
             found = sum_layout(pair, marginal=self._is_marginal)
             if found != layout:
-                raise LayoutChanged(layout, found)
+                raise LayoutChanged.between(layout, found)
             check_programs(pair, marginal=self._is_marginal)
             terms = self.split(pair)
             if self.free_bits and first is None:

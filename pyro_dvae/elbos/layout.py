@@ -20,11 +20,13 @@ _LAST: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 """ELBO -> the layout that its last call found."""
 
 
-class LayoutChanged(ValueError):
-    """A run whose traces are not laid out as it was told."""
+class LayoutChanged(TypeError):
+    """A run whose traces are not laid out as it was told (no ValueError, which Pyro rewrites)."""
 
-    def __init__(self, expected: object, found: object) -> None:
-        super().__init__(
+    @classmethod
+    def between(cls, expected: object, found: object) -> LayoutChanged:
+        """The error that names both."""
+        return cls(
             "Expected programs with the same sites, plates and categories in each run; got "
             f"{found} after {expected}. Let them not depend on what is drawn."
         )
