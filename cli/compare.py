@@ -90,11 +90,12 @@ def compare(
 
 
 def _read(folder: Path, part: str) -> Row:
-    from pyro_dvae.checkpoints import load_run
+    from pyro_dvae.checkpoints import check_run
 
-    run = load_run(folder)
+    found = check_run(folder)
+    run, epoch = found.settings, found.epoch
     history = read_history(folder)
-    scores, todo = stored_figures(folder, part, run.epoch)
+    scores, todo = stored_figures(folder, part, epoch)
     status = history.status(run.config)
     notes = [status] if history.epochs < run.config.epochs else []
     data = f"{run.data.get('name')} ({run.data.get('fingerprint', 'fingerprint unknown')})"
@@ -112,7 +113,7 @@ def _read(folder: Path, part: str) -> Row:
     settings = {**asdict(run.config), "data": data, "version": run.version}
     notes += [todo] if todo else []
     datum = unit(run.event_shape)
-    return Row(folder, run.config, datum, settings, measured, run.epoch, history, scores, notes)
+    return Row(folder, run.config, datum, settings, measured, epoch, history, scores, notes)
 
 
 def _values(config: Config) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
 from .rows import (
     BLOCK,
@@ -47,6 +47,7 @@ def decode(
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
+    trust_code: TrustOption = False,
 ) -> None:
     """Decode codes into images; labels and order are kept.
 
@@ -63,7 +64,7 @@ def decode(
         from pyro_dvae.streams import RandomStream
         from pyro_dvae.tables import read_codes, write_rows
 
-        loaded, target = open_run(inputs[0] if len(inputs) == 2 else None, device)
+        loaded, target = open_run(inputs[0] if len(inputs) == 2 else None, device, trust_code)
         config = loaded.config
         codes, labels, index = read_codes(
             inputs[-1], config.num_latents, config.num_categories, key

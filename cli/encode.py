@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, user_errors
+from .options import Device, DeviceOption, ForceOption, TrustOption, user_errors
 from .report import unit
 from .rows import (
     BLOCK,
@@ -38,6 +38,7 @@ def encode(
     ] = False,
     force: ForceOption = False,
     device: DeviceOption = Device.auto,
+    trust_code: TrustOption = False,
 ) -> None:
     """Encode data into category indices 0 to K-1, or probabilities, of z1 to zD.
 
@@ -47,7 +48,7 @@ def encode(
     with user_errors():
         from pyro_dvae.tables import write_rows
 
-        loaded, target = open_run(run, device)
+        loaded, target = open_run(run, device, trust_code)
         rows = read_rows(loaded, data, data_dir, key)
     name = "probabilities" if probabilities else "codes"
     blocks = _blocks(loaded.vae, rows.x, target, probabilities)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .console import complain
-from .options import Device, DeviceOption, JsonOption, RunSeedOption, fail, user_errors
+from .options import Device, DeviceOption, JsonOption, RunSeedOption, TrustOption, fail, user_errors
 from .report import report, unit
-from .rows import labels_for, refuse_too_many_codes
+from .rows import labels_for, load, refuse_too_many_codes
 from .summary import History, read_history
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def evaluate(
     seed: RunSeedOption = None,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
+    trust_code: TrustOption = False,
 ) -> None:
     """Evaluate a run's best weights: ELBO, bounds, log p(x), the gaps, and what latents carry.
 
@@ -57,7 +58,7 @@ def evaluate(
         fail(f"Expected --batch-size of at least 1; got {batch_size}. Raise it.")
     with user_errors():
         import pyro_dvae
-        from pyro_dvae.checkpoints import load_run, newest_run, write_evaluation
+        from pyro_dvae.checkpoints import write_evaluation
         from pyro_dvae.checks import one_of
         from pyro_dvae.data import PARTS
 
@@ -66,7 +67,7 @@ def evaluate(
 
         one_of("--split", split, PARTS)
         target = pick_device(device)
-        loaded = load_run(run or newest_run())
+        loaded = load(run, trust_code)
         folder, config, facts, epoch = loaded.folder, loaded.config, loaded.data, loaded.epoch
         if exact:
             refuse_too_many_codes(
@@ -78,7 +79,7 @@ def evaluate(
         if not as_json:
             print(
                 f"{folder}: weights of epoch {epoch} ({history.status(config)}), "
-                f"{facts['name']} from {facts['source']}",
+                f"{facts.get('name')} from {facts.get('source')}",
                 flush=True,
             )
         scores = pyro_dvae.evaluate(

@@ -12,6 +12,7 @@ from .options import (
     Device,
     DeviceOption,
     SeedOption,
+    TrustOption,
     fail,
     parts_that_do_not_fit,
     user_errors,
@@ -42,7 +43,7 @@ _SETTINGS = {
 }
 """Options whose setting has another name."""
 _NO_SETTINGS = {"run_dir", "resume", "epochs", "data", "data_dir", "device", "log_every"}
-_NO_SETTINGS |= {"tensorboard", *READING}
+_NO_SETTINGS |= {"tensorboard", "trust_code", *READING}
 """Options that a resumed run may change; the data are checked by themselves."""
 _LONG = 20_000
 """Steps that repay compiling, which takes seconds and saves a tenth of each."""
@@ -180,6 +181,7 @@ def fit(
     ] = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
+    trust_code: TrustOption = False,
 ) -> None:
     """Train a discrete VAE, best validation weights kept; saved after every epoch.
 
@@ -202,7 +204,7 @@ def fit(
     with user_errors():
         from pyro_dvae import Config
         from pyro_dvae.backward import torch_compiles
-        from pyro_dvae.checkpoints import create_run, read_config
+        from pyro_dvae.checkpoints import create_run, trusted_config
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import open_source
@@ -218,6 +220,7 @@ def fit(
             run_source,
             run_splits,
         )
+        from .rows import say_what_is_trusted
         from .settle import check_values, describe, look, settle, stem
         from .train import train
 
@@ -243,7 +246,9 @@ def fit(
             facts["span"] = [found.low, found.high]
             name = f"{stem(source.name)}-d{latents}k{categories}-{estimator}"
         else:
-            run = read_config(resume)
+            if trust_code:
+                say_what_is_trusted(resume)
+            run = trusted_config(resume, trust_code=trust_code)
             facts, name = placed(run.data, data, data_dir), ""
             _refuse_other_settings(
                 resume,

@@ -14,6 +14,7 @@ from .options import (
     Device,
     DeviceOption,
     RunSeedOption,
+    TrustOption,
     parts_that_do_not_fit,
     user_errors,
 )
@@ -42,6 +43,7 @@ def fit_prior(
     data_dir: DataDirOption = None,
     seed: RunSeedOption = None,
     device: DeviceOption = Device.auto,
+    trust_code: TrustOption = False,
 ) -> None:
     """Fit a prior to the codes of a trained run, all else as it is; the run itself stays too.
 
@@ -58,7 +60,7 @@ def fit_prior(
         from .settle import count_classes, stem
         from .train import validation_of
 
-        loaded, target = open_run(run, device)
+        loaded, target = open_run(run, device, trust_code)
         facts = placed(loaded.data, None, data_dir)
         source = run_source(facts)
         config = replace(
@@ -91,8 +93,8 @@ def fit_prior(
     before = _test_elbo(loaded.vae, loaded.config, splits)
     print(
         f"{folder}: prior {prior} for the codes of {loaded.folder}, whose prior is "
-        f"{loaded.config.prior}, {facts['num_train']} training and {facts['num_validation']} "
-        f"validation data, {target}"
+        f"{loaded.config.prior}, {len(splits.train)} training and "
+        f"{0 if splits.validation is None else len(splits.validation)} validation data, {target}"
     )
     _train(folder, config, splits, facts, trainer)
     if before is not None:
@@ -107,10 +109,10 @@ def _train(
     from pyro_dvae.data import DataError
     from pyro_dvae.storage import only_writer
 
-    from .train import finish
+    from .train import finish, warnings_in_lines
 
     kept = f"What was saved before stays in {folder}."
-    with ExitStack() as held:
+    with ExitStack() as held, warnings_in_lines():
         with user_errors():
             held.enter_context(only_writer(folder))
         try:

@@ -18,12 +18,13 @@ from .options import (
     ForceOption,
     JsonOption,
     SeedOption,
+    TrustOption,
     fail,
     new_output,
     user_errors,
 )
 from .pictures import own_settings
-from .rows import failed_writes, labels_for
+from .rows import failed_writes, labels_for, load
 
 if TYPE_CHECKING:
     from pyro_dvae import Config
@@ -53,6 +54,7 @@ def gradients(
     force: ForceOption = False,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
+    trust_code: TrustOption = False,
 ) -> None:
     """Measure every estimator's gradient against the exact one, encoder and decoder apart.
 
@@ -71,8 +73,7 @@ def gradients(
     with user_errors():
         import torch
 
-        from pyro_dvae import Config, build_vae, load_run
-        from pyro_dvae.checkpoints import newest_run
+        from pyro_dvae import Config, build_vae
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import Preparation, PreparedData, choose, extent, open_source
@@ -86,7 +87,7 @@ def gradients(
         names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
         for name in names:
             one_of("estimator", name, ESTIMATORS)
-        loaded = None if fresh else load_run(run or newest_run())
+        loaded = None if fresh else load(run, trust_code)
         if loaded is None:
             source = open_source(data, data_dir=data_dir)
         else:

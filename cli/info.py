@@ -33,7 +33,7 @@ def info(
         from pyro_dvae.checkpoints import CONFIG, newest_run, read_config
 
         folder = run or newest_run()
-        if not (folder / CONFIG).is_file():
+        if not (folder / CONFIG).exists():
             read_config(folder)  # which complains
         content = _content(folder)
     print(json.dumps(content) if as_json else aligned(_lines(content), "<<"))
@@ -43,7 +43,7 @@ def info(
 
 def _content(folder: Path) -> dict[str, Any]:
     """Everything that can be read, and under "damaged" why the rest cannot."""
-    from pyro_dvae.checkpoints import STATE, load_run, read_config, read_evaluation
+    from pyro_dvae.checkpoints import STATE, check_run, own_code, read_config, read_evaluation
 
     damaged: list[str] = []
 
@@ -58,10 +58,11 @@ def _content(folder: Path) -> dict[str, Any]:
     settings = attempt(read_config, folder)
     if settings is not None:
         content |= {**settings._asdict(), "config": asdict(settings.config)}
-    run = None if settings is None else attempt(load_run, folder)
+        content["code"] = own_code(settings.config)
+    run = None if settings is None else attempt(check_run, folder)
     if run is not None:
         content["weights_epoch"] = run.epoch
-        content["num_parameters"] = sum(weight.numel() for weight in run.vae.parameters())
+        content["num_parameters"] = run.num_parameters
     stopped = attempt(_stopped, folder) if (folder / STATE).exists() else None
     content["stopped"] = stopped
     history = attempt(_history, folder, 0 if stopped is None else stopped["epoch"])
@@ -74,7 +75,7 @@ def _content(folder: Path) -> dict[str, Any]:
             content["continue"] = _continue(folder, status, settings.config.epochs)
     content["evaluation"] = attempt(read_evaluation, folder) or {}
     content["figures"] = {
-        part: attempt(_figures, folder, part, run.epoch, unit(run.event_shape))
+        part: attempt(_figures, folder, part, run.epoch, unit(run.settings.event_shape))
         for part in content["evaluation"]
         if run is not None
     }
@@ -92,8 +93,8 @@ def _stopped(folder: Path) -> dict[str, int]:
 
     progress = read_state(folder).progress
     try:
-        return {"epoch": int(progress["epoch"]), "step": int(progress["step"])}
-    except (KeyError, TypeError, ValueError) as error:
+        return {"epoch": progress["epoch"], "step": progress["step"]}
+    except KeyError as error:
         raise ValueError(
             f"Expected the state of a training in {folder / STATE}; got {error!r}. "
             "Restore the file."
@@ -171,12 +172,15 @@ def _setting_lines(content: dict[str, Any]) -> list[tuple[str, str]]:
     shape = " x ".join(map(str, content["event_shape"]))
     codes = describe_codes(config["num_latents"], config["num_categories"])
     settings = ", ".join(f"{name}={setting(value)}" for name, value in config.items())
-    parameters = f", {content['num_parameters']:,} parameters" if "weights_epoch" in content else ""
+    number = content.get("num_parameters")
+    parameters = "" if number is None else f", {number:,} parameters"
+    own = f"{' and '.join(content['code'])}, not imported here" if content["code"] else None
     return [
         ("version", f"pyro_dvae {content['version']}"),
         ("data", f"{data.get('name')} from {data.get('source')}, fingerprint {fingerprint}"),
         (f"{unit(content['event_shape'])}s", f"{counts}; {shape}"),
         ("model", f"K^D = {codes} codes{parameters}"),
+        *([] if own is None else [("code", own)]),
         *_under("settings", textwrap.wrap(settings, 80, break_on_hyphens=False)),
     ]
 

@@ -108,6 +108,11 @@ def run_source(facts: dict[str, Any]) -> Source:
     from pyro_dvae.data import fingerprint, open_source
 
     its_name, where = facts.get("name"), str(facts.get("source"))
+    if its_name is None and "path" not in facts:  # a name left out would be that of MNIST
+        raise ValueError(
+            "Expected the name or the path of the run's data; got neither. Restore the run's "
+            "config.json."
+        )
     data_dir = facts.get("data_dir")
     if data_dir is None and its_name == "mnist" and "path" not in facts and Path(where).is_dir():
         data_dir = where

@@ -29,14 +29,28 @@ RunSeedOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Import the modules that the run names, though it was not made here."
+    ),
+]
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+_LONGEST = 2_000
+"""Characters of a message."""
 
 
 class CommandError(Exception):
     """A failure that the user can mend: one line, and the exit status."""
 
     def __init__(self, message: str, status: int = 2) -> None:
-        super().__init__(" ".join(message.split()))
+        line = " ".join(message.split())
+        if len(line) > _LONGEST:  # some files hold whatever they like
+            line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+        super().__init__(line)
         self.status = status
 
 
@@ -53,7 +67,7 @@ def user_errors() -> Iterator[None]:
     """Turn the library's complaints about input into one line and exit status 2."""
     try:
         yield
-    except (ValueError, FileNotFoundError, PermissionError) as error:
+    except (ValueError, OSError) as error:
         raise CommandError(str(error)) from error
 
 

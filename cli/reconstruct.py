@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
 from .rows import (
     DataDirOption,
@@ -41,6 +41,7 @@ def reconstruct(
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
+    trust_code: TrustOption = False,
 ) -> None:
     """Draw images, as the model sees them, means of p(x|z) at their codes, and draws of it.
 
@@ -50,7 +51,7 @@ def reconstruct(
         fail(f"Expected -n from 1 to {_MOST}; got {num}. Change it.")
     file_for(output, (".png",), force)
     with user_errors():
-        loaded, target = open_run(run, device)
+        loaded, target = open_run(run, device, trust_code)
         only_images(loaded)
         rows = read_rows(loaded, input_file or "test", data_dir, key)
         shown, x = grey(rows, num, loaded.config, loaded.data).to(target), rows.x[:num].to(target)

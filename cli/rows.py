@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from .console import complain
 from .options import Device, fail, new_output
 from .reading import KeyOption as KeyOption
 from .report import unit
@@ -59,16 +60,33 @@ def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
     new_output(path, force)
 
 
-def open_run(folder: Path | None, device: Device) -> tuple[Run, Any]:
+def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run, Any]:
     """The run, the newest if None, with its model on the device, and the device."""
-    from pyro_dvae.checkpoints import load_run, newest_run
-
     from .devices import pick_device
 
     target = pick_device(device)
-    run = load_run(folder or newest_run())
+    run = load(folder, trust_code)
     run.vae.to(target)
     return run, target
+
+
+def load(folder: Path | None, trust_code: bool) -> Run:
+    """The run, the newest if None; a line says which modules are trusted."""
+    from pyro_dvae.checkpoints import load_run, newest_run
+
+    folder = folder or newest_run()
+    if trust_code:
+        say_what_is_trusted(folder)
+    return load_run(folder, trust_code=trust_code)
+
+
+def say_what_is_trusted(folder: Path) -> None:
+    """Name the code of a run that is imported because the user said so."""
+    from pyro_dvae.checkpoints import own_code, read_config
+
+    own = own_code(read_config(folder).config)
+    if own:
+        complain(f"importing {' and '.join(own)}, which {folder} names")
 
 
 def weights_of(run: Run) -> str:
@@ -171,7 +189,7 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
         if key is not None:
             fail(f"Expected --key with a .npz file; got it with {data}. Leave it out.")
         part = run_splits(config, run.data, data_dir).part(data)
-        return Rows(*part, f"the {data} part of {run.data['name']}")
+        return Rows(*part, f"the {data} part of {run.data.get('name')}")
     if data_dir is not None:
         fail(f"Expected --data-dir with a part of the run's data; got {data}. Leave it out.")
     if isinstance(data, str) and not Path(data).suffix and not Path(data).exists():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, SeedOption, fail, user_errors
+from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
 from .rows import failed_writes, file_for, only_images, open_run, shade
 
@@ -40,6 +40,7 @@ def sample(
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
+    trust_code: TrustOption = False,
 ) -> None:
     """Draw codes from the prior and decode them into a grid of images, or a table of rows.
 
@@ -50,7 +51,7 @@ def sample(
     output = Path("grid.png") if output is None else output
     file_for(output, (".png", ".csv"), force)
     with user_errors():
-        loaded, target = open_run(run, device)
+        loaded, target = open_run(run, device, trust_code)
         config = loaded.config
         wanted = None if label is None else _class(label, loaded)
         if output.suffix.lower() == ".png":

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, JsonOption, RunSeedOption, user_errors
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    RunSeedOption,
+    TrustOption,
+    user_errors,
+)
 from .report import unit
 from .report import values as described
 from .rows import (
@@ -67,6 +75,7 @@ def score(
     force: ForceOption = False,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
+    trust_code: TrustOption = False,
 ) -> None:
     """Score data for anomaly detection, in nats, the lowest score and highest surprise first.
 
@@ -77,7 +86,7 @@ def score(
     with user_errors():
         from pyro_dvae.tables import write_csv
 
-        loaded, target = open_run(run, device)
+        loaded, target = open_run(run, device, trust_code)
         if bound is Bound.exact:
             refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
         rows = read_rows(loaded, data, data_dir, key)

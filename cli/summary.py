@@ -6,7 +6,7 @@ import math
 import shlex
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_type_hints
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, Evaluation
@@ -78,6 +78,7 @@ def stored_figures(folder: Path, part: str, epoch: int) -> tuple[Evaluation | No
     """
     from pyro_dvae import Evaluation
     from pyro_dvae.checkpoints import EVALUATION, read_evaluation
+    from pyro_dvae.fields import check_fields
 
     stored = read_evaluation(folder).get(part)
     option = "" if part == "test" else f" --split {part}"
@@ -85,12 +86,14 @@ def stored_figures(folder: Path, part: str, epoch: int) -> tuple[Evaluation | No
     if stored is None:
         return None, f"no {part} figures: {todo}"
     try:
+        hints = {name: hint | None for name, hint in get_type_hints(Evaluation).items()}
+        check_fields(stored, {**hints, "epoch": int})
         figures = {field.name: stored.get(field.name) for field in fields(Evaluation)}
-        errors = dict(figures["standard_errors"]).values()
+        errors = figures["standard_errors"].values()
         known = [figures[name] for name in _FIGURES if figures[name] is not None]
         if figures["elbo"] is None or not all(map(math.isfinite, [*known, *errors])):
             raise ValueError("a number that is missing or not finite")
-        if int(stored["epoch"]) != epoch:
+        if stored["epoch"] != epoch:
             return None, f"{part} figures of epoch {stored['epoch']}, weights of {epoch}: {todo}"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(

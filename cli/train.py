@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,7 @@ def train(
     from pyro_dvae.data import DataError
     from pyro_dvae.storage import only_writer
 
-    with ExitStack() as held, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: complain(str(message))
+    with ExitStack() as held, warnings_in_lines():
         with user_errors():
             held.enter_context(only_writer(folder))
         try:
@@ -79,6 +79,14 @@ def train(
             ) from None
 
 
+@contextmanager
+def warnings_in_lines() -> Iterator[None]:
+    """Print warnings as all else that is wrong."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: complain(str(message))
+        yield
+
+
 def _prepare(
     folder: Path,
     config: Config,
@@ -87,14 +95,16 @@ def _prepare(
     device: Any,
     resume: bool,
 ) -> tuple[Trainer, list[EpochRecord]]:
-    from pyro_dvae import EpochRecord, Trainer, build_elbo, build_vae
+    from pyro_dvae import Trainer, build_elbo, build_vae
     from pyro_dvae.checkpoints import (
+        read_evaluation,
         read_state,
         rewind_metrics,
         write_config,
         write_state,
         write_weights,
     )
+    from pyro_dvae.run_log import epoch_records
     from pyro_dvae.streams import RandomStream
 
     event_shape = tuple(splits.train.event_shape)
@@ -118,8 +128,9 @@ def _prepare(
                     f"Expected at least the {trainer.epoch} epochs that {folder} has; got "
                     f"{config.epochs}. Raise --epochs."
                 )
+            read_evaluation(folder)  # whose damage would tell at the end
             lines = rewind_metrics(folder, trainer.epoch, trainer.step)
-            records = [EpochRecord(**line) for line in lines if "step" not in line]
+            records = epoch_records(folder, lines)
     else:
         records = []
         write_weights(folder, vae.state_dict(), epoch=0)
@@ -249,7 +260,10 @@ def finish(
             seed=config.seed,
         )
         epoch = 0 if trainer.best is None else trainer.best.epoch
-        write_evaluation(folder, "test", {**asdict(scores), "epoch": epoch})
+        try:
+            write_evaluation(folder, "test", {**asdict(scores), "epoch": epoch})
+        except ValueError as error:  # they are told below, and nothing else is lost
+            complain(f"the figures were not stored: {error}")
         report(scores, "test", config, unit(splits.train.event_shape))
     history = [record.validation_information for record in records]
     collapse = describe_collapse([row for row in history if row is not None])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, fail, user_errors
+from .options import Device, DeviceOption, ForceOption, TrustOption, fail, user_errors
 from .pictures import own_settings
 from .rows import (
     DataDirOption,
@@ -37,6 +37,7 @@ def traverse(
     data_dir: DataDirOption = None,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
+    trust_code: TrustOption = False,
 ) -> None:
     """Vary each latent of an image's code alone over its K categories: means of p(x|z).
 
@@ -44,7 +45,7 @@ def traverse(
     """
     file_for(output, (".png",), force)
     with user_errors():
-        loaded, target = open_run(run, device)
+        loaded, target = open_run(run, device, trust_code)
         only_images(loaded)
         rows = read_rows(loaded, input_file or "test", data_dir, key)
         if not 0 <= index < len(rows.x):

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
 
 from pyro_dvae._version import __version__
 from pyro_dvae.config import Config, build_vae
+from pyro_dvae.fields import check_fields
+from pyro_dvae.records import EpochRecord
 from pyro_dvae.resume import TrainingState
-from pyro_dvae.storage import LOCK, read_tensors, write_atomically, write_tensors
+from pyro_dvae.run_log import EVALUATION as EVALUATION
+from pyro_dvae.run_log import METRICS as METRICS
+from pyro_dvae.run_log import append_metrics as append_metrics
+from pyro_dvae.run_log import read_evaluation as read_evaluation
+from pyro_dvae.run_log import read_metrics as read_metrics
+from pyro_dvae.run_log import rewind_metrics as rewind_metrics
+from pyro_dvae.run_log import write_evaluation as write_evaluation
+from pyro_dvae.run_settings import CONFIG as CONFIG
+from pyro_dvae.run_settings import FORMAT as FORMAT
+from pyro_dvae.run_settings import Settings as Settings
+from pyro_dvae.run_settings import own_code as own_code
+from pyro_dvae.run_settings import read_config as read_config
+from pyro_dvae.run_settings import trusted_config as trusted_config
+from pyro_dvae.run_settings import write_config as write_config
+from pyro_dvae.storage import LOCK, PART, read_tensors, write_tensors
 from pyro_dvae.vae import DiscreteVAE
 
-FORMAT = 3
-"""Version of the folder's format; raised when an older reader would misread it."""
-
-CONFIG, METRICS = "config.json", "metrics.jsonl"
 WEIGHTS, STATE = "weights.safetensors", "last.safetensors"
-EVALUATION = "evaluation.json"
 
-
-class Settings(NamedTuple):
-    """What a run folder says of itself."""
-
-    config: Config
-    event_shape: tuple[int, ...]
-    data: dict[str, Any]
-    """Name, source and fingerprint of the data, and how many were used for what."""
-    version: str
-    """Of the library that made the run."""
+_PROGRESS: dict[str, Any] = {
+    **dict.fromkeys(("epoch", "step", "num_seen", "num_averaged"), int),
+    "seconds": float,
+    "best": dict[str, Any] | None,
+    "device": str,
+}
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,21 @@ class Run:
     """Whose weights these are: the best validation epoch's."""
 
 
-def create_run(folder: Path | None, name: str, root: Path = Path("runs")) -> Path:
-    """Make a new, empty run folder.
+class Found(NamedTuple):
+    """What can be told of a run without importing code that it names."""
+
+    settings: Settings
+    epoch: int
+    """Whose weights these are: the best validation epoch's."""
+    num_parameters: int | None
+    """None where only code of the user's own could tell."""
+
+
+def create_run(folder: str | Path | None, name: str, root: str | Path = "runs") -> Path:
+    """Make a new run folder, or take one in which no training has begun.
+
+    A folder without `config.json` and metrics is such: a training that was killed before it began
+    may have left the first weights there.
 
     Args:
         folder: the folder; None numbers one below `root`: `<name>-<n>`.
@@ -63,209 +80,177 @@ def create_run(folder: Path | None, name: str, root: Path = Path("runs")) -> Pat
         root: parent of numbered folders.
 
     Raises:
-        ValueError: the folder exists and is not empty, or cannot be made; nothing is overwritten.
+        ValueError: the folder exists and holds anything else, or cannot be made or written;
+            nothing is overwritten, and no empty folder is left behind.
     """
+    path = Path(root) / name if folder is None else Path(folder)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = str(path).encode(errors="backslashreplace").decode()
+        raise ValueError(
+            f"Expected a run folder whose name is UTF-8; got {shown}, whose weights could never be "
+            "read. Name another folder."
+        ) from None
+    is_new = folder is None or not path.exists()
     try:
         if folder is None:
-            root.mkdir(parents=True, exist_ok=True)
-            number = 1
-            while True:
-                try:
-                    (root / f"{name}-{number}").mkdir()
-                    return root / f"{name}-{number}"
-                except FileExistsError:
-                    number += 1
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(path.name != LOCK for path in folder.iterdir()):
+            path = _numbered(Path(root), name)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+        ours = (LOCK, WEIGHTS, STATE)
+        if any(inside.name not in ours and inside.suffix != PART for inside in path.iterdir()):
             raise ValueError(
-                f"Expected a new or empty run folder; got {folder}, which has files in it. Name "
+                f"Expected a new or empty run folder; got {path}, which has files in it. Name "
                 "another, or continue a run with --resume; runs are never overwritten."
             )
-        return folder
+        try:
+            (path / LOCK).touch()
+        except OSError:
+            if is_new:
+                path.rmdir()
+            raise
+        return path
     except OSError as error:
         raise ValueError(
             f"Expected a run folder that can be written; got {error}. Name another folder."
         ) from error
 
 
-def write_config(
-    folder: Path, config: Config, event_shape: tuple[int, ...], data: dict[str, Any]
-) -> None:
-    """Write `config.json`."""
-    content = {
-        "format": FORMAT,
-        "pyro_dvae": __version__,
-        "config": asdict(config),
-        "event_shape": list(event_shape),
-        "data": data,
-    }
-    _write_json(folder / CONFIG, content)
+def _numbered(root: Path, name: str) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            (root / f"{name}-{number}").mkdir()
+            return root / f"{name}-{number}"
+        except FileExistsError:
+            number += 1
 
 
-def read_config(folder: Path) -> Settings:
-    """Read `config.json`.
-
-    Raises:
-        ValueError: no run there, one of a newer format, or a damaged file.
-    """
-    path = folder / CONFIG
-    if not path.is_file():
-        raise ValueError(
-            f"Expected a run folder with a {CONFIG}; got {folder}. Name a folder that "
-            "`pdvae fit` made."
-        )
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] > FORMAT:
-            raise ValueError(
-                f"Expected a run of format {FORMAT} or older; got format {content['format']} in "
-                f"{path}. Update pyro_dvae (the run was made by {content['pyro_dvae']})."
-            )
-        event_shape = tuple(int(size) for size in content["event_shape"])
-        # Runs of format 1 were not annealed, and could not say so.
-        config = Config(**{"annealing": 0, **content["config"]})
-        data = dict(content["data"])
-        return Settings(config, event_shape, data, str(content["pyro_dvae"]))
-    except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"Expected a run's settings in {path}; got {type(error).__name__}: {error}. "
-            "Restore the file."
-        ) from error
-
-
-def write_weights(folder: Path, weights: Mapping[str, Tensor], epoch: int) -> None:
+def write_weights(folder: str | Path, weights: Mapping[str, Tensor], epoch: int) -> None:
     """Write the best weights, in place of those that were there."""
-    write_tensors(folder / WEIGHTS, weights, {"epoch": epoch, "version": __version__})
+    write_tensors(Path(folder) / WEIGHTS, weights, {"epoch": epoch, "version": __version__})
 
 
-def write_state(folder: Path, state: TrainingState) -> None:
+def write_state(folder: str | Path, state: TrainingState) -> None:
     """Write what `Trainer.load_state_dict` continues from, in place of what was there."""
     metadata = {"progress": state.progress, "version": __version__}
-    write_tensors(folder / STATE, state.tensors, metadata)
+    write_tensors(Path(folder) / STATE, state.tensors, metadata)
 
 
-def read_state(folder: Path) -> TrainingState:
+def read_state(folder: str | Path) -> TrainingState:
     """Read what `write_state` wrote, on the CPU.
 
     Raises:
         ValueError: no such file, or a damaged one.
     """
-    tensors, metadata = read_tensors(folder / STATE, "the state of a training")
-    return TrainingState(tensors, metadata.get("progress", {}))
+    path = Path(folder) / STATE
+    tensors, metadata = read_tensors(path, "the state of a training")
+    try:
+        check_fields(metadata, {"progress": dict[str, Any]})
+        progress = metadata.get("progress", {})
+        check_fields(progress, _PROGRESS)
+        check_fields(progress.get("best") or {}, get_type_hints(EpochRecord))
+    except ValueError as error:
+        raise ValueError(
+            f"Expected the state of a training in {path}; got: {str(error).rstrip('.')}. Restore "
+            "the file."
+        ) from error
+    return TrainingState(tensors, progress)
 
 
-def load_run(folder: Path) -> Run:
+def check_run(folder: str | Path) -> Found:
+    """Look at a run folder as a stranger's: all of it is read, none of its code imported.
+
+    Raises:
+        ValueError: no run there, one of a newer format, or a damaged file.
+    """
+    folder = Path(folder)
+    settings = read_config(folder)
+    if own_code(settings.config):
+        return Found(settings, _read_weights(folder, settings, None)[1], None)
+    vae = _without_numbers(folder, settings)
+    epoch = _read_weights(folder, settings, vae)[1]
+    return Found(settings, epoch, sum(weight.numel() for weight in vae.parameters()))
+
+
+def load_run(folder: str | Path, *, trust_code: bool = False) -> Run:
     """Read a run folder; no data set is needed, and the model is on the CPU.
 
     Nothing in the folder is executed, but a network that the run's settings name as
-    `module:factory` is imported: look at a stranger's `config.json` before you load the run.
+    `module:factory` is imported, which runs that module. This is done where you made the run
+    yourself, on this machine, with the module that lies there now; for any other run it is refused
+    unless you say that you trust the module.
+
+    Args:
+        folder: the run's.
+        trust_code: import the modules that the run names, whoever made it.
 
     Raises:
-        ValueError: no run there, one of a newer format, a damaged file, or a user's own network
-            that is not there, or not as it was.
+        ValueError: no run there, one of a newer format, a damaged file, a run that names code and
+            is not known to be yours, or a user's own network that is not there, or not as it was.
     """
-    config, event_shape, data, version = read_config(folder)
-    own = [name for name in (config.encoder, config.decoder) if name is not None]
+    folder = Path(folder)
+    settings = trusted_config(folder, trust_code=trust_code)
+    if own_code(settings.config):  # which may need numbers
+        vae = _built(folder, settings)
+        weights, epoch = _read_weights(folder, settings, vae)
+    else:
+        weights, epoch = _read_weights(folder, settings, _without_numbers(folder, settings))
+        vae = _built(folder, settings)
+    vae.load_state_dict(weights)
+    vae.eval()
+    config, event_shape, data, version = settings
+    return Run(folder, config, event_shape, data, version, vae, epoch)
+
+
+def _without_numbers(folder: Path, settings: Settings) -> DiscreteVAE:
+    """The model's shapes alone, whatever sizes a damaged file may claim."""
+    with torch.device("meta"):
+        return _built(folder, settings)
+
+
+def _built(folder: Path, settings: Settings) -> DiscreteVAE:
     try:
-        # Shapes alone, whatever sizes a damaged file may claim; a user's own code may need numbers.
-        with nullcontext() if own else torch.device("meta"):
-            weights_of_model = build_vae(config, event_shape).state_dict()
-    except (RuntimeError, OverflowError, TypeError) as error:
+        return build_vae(settings.config, settings.event_shape)
+    except (RuntimeError, OverflowError, TypeError, MemoryError) as error:
         raise ValueError(
             f"Expected a model that can be built in {folder / CONFIG}; got: "
             f"{str(error).splitlines()[0]}. Restore the file."
         ) from error
-    shapes = {name: value.shape for name, value in weights_of_model.items()}
+
+
+def _read_weights(
+    folder: Path, settings: Settings, vae: DiscreteVAE | None
+) -> tuple[dict[str, Tensor], int]:
+    """The weights, of the shapes of a model where one is given, and their epoch."""
+    own = own_code(settings.config)
+    shapes = None
+    if vae is not None:
+        shapes = {name: value.shape for name, value in vae.state_dict().items()}
     what = "the run's weights" + (f" to fit {' and '.join(own)} as they are now" if own else "")
     weights, metadata = read_tensors(folder / WEIGHTS, what, shapes)
-    vae = build_vae(config, event_shape)
-    vae.load_state_dict(weights)
-    vae.eval()
-    epoch = int(metadata.get("epoch", 0))
-    return Run(folder, config, event_shape, data, version, vae, epoch)
+    try:
+        check_fields(metadata, {"epoch": int})
+    except ValueError as error:
+        raise ValueError(
+            f"Expected {what} in {folder / WEIGHTS}; got: {str(error).rstrip('.')}. Restore the "
+            "file."
+        ) from error
+    return weights, metadata.get("epoch", 0)
 
 
-def newest_run(root: Path = Path("runs")) -> Path:
+def newest_run(root: str | Path = "runs") -> Path:
     """The run folder below `root` that was started last.
 
     Raises:
         ValueError: there is none.
     """
+    root = Path(root)
     configs = sorted(root.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime_ns)
     if not configs:
         raise ValueError(
             f"Expected a run below {root}/; got none. Run `pdvae fit`, or name a run folder."
         )
     return configs[-1].parent
-
-
-def append_metrics(folder: Path, record: dict[str, Any]) -> None:
-    """Add one line to `metrics.jsonl`, and flush it to the disk.
-
-    Raises:
-        OSError: it cannot be written; names the path.
-    """
-    path = folder / METRICS
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise OSError(f"Cannot write {path}: {error}") from error
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl` in order, without one that a killed writer left unfinished."""
-    path = folder / METRICS
-    lines = path.read_bytes().split(b"\n") if path.is_file() else []
-    records = []
-    for line in lines[:-1]:  # what follows the last newline is unfinished
-        try:
-            records.append(dict(json.loads(line)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(
-                f"Expected a JSON object a line in {path}; got {line[:40]!r}. Remove the line."
-            ) from error
-    return records
-
-
-def rewind_metrics(folder: Path, epoch: int, step: int) -> list[dict[str, Any]]:
-    """Drop the lines of `metrics.jsonl` after a step of the epoch after `epoch`; the rest."""
-
-    def is_before(record: dict[str, Any]) -> bool:
-        at = record.get("epoch", 0)
-        return at <= epoch or (at == epoch + 1 and 0 < record.get("step", 0) <= step)
-
-    kept = [record for record in read_metrics(folder) if is_before(record)]
-    text = "".join(json.dumps(record) + "\n" for record in kept)
-    write_atomically(folder / METRICS, lambda path: path.write_text(text, encoding="utf-8"))
-    return kept
-
-
-def write_evaluation(folder: Path, part: str, figures: dict[str, Any]) -> None:
-    """Put the figures of a part of the data ("test", ...) into `evaluation.json`."""
-    _write_json(folder / EVALUATION, {**read_evaluation(folder), part: figures})
-
-
-def read_evaluation(folder: Path) -> dict[str, Any]:
-    """The figures by part of the data; empty where nothing was evaluated.
-
-    Raises:
-        ValueError: a damaged file.
-    """
-    path = folder / EVALUATION
-    if not path.is_file():
-        return {}
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"Expected a run's evaluation in {path}; got {error}. Remove the file, and run "
-            "`pdvae evaluate` again."
-        ) from error
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2) + "\n"
-    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))

@@ -47,7 +47,16 @@ def code_shape(num_latents: int, num_categories: int) -> None:
     at_least("categories", num_categories, 2)
 
 
+MOST_LAYERS = 1_000
+"""Hidden layers of a network: each is built, and takes its time."""
+
+
 def hidden_sizes(sizes: Iterable[int]) -> None:
-    """Raise a ValueError unless every hidden layer has at least 1 unit."""
+    """Raise a ValueError unless there are few hidden layers, each of at least 1 unit."""
+    sizes = list(sizes)
+    if len(sizes) > MOST_LAYERS:
+        raise ValueError(
+            f"Expected at most {MOST_LAYERS:,} hidden layers; got {len(sizes):,}. Leave some out."
+        )
     for size in sizes:
         at_least("hidden units", size, 1)

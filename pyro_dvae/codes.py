@@ -26,8 +26,13 @@ MAX_CODES = 65_536
 
 
 def num_codes(num_latents: int, num_categories: int) -> int:
-    """K^D, the number of codes."""
-    return int(num_categories**num_latents)
+    """K^D, the number of codes; 2^63 stands for every number beyond it.
+
+    The power itself would take minutes and gigabytes for the D that a damaged file may hold.
+    """
+    if num_latents > 63 and num_categories > 1:
+        return 2**63
+    return min(int(num_categories**num_latents), 2**63)
 
 
 def describe_codes(num_latents: int, num_categories: int) -> str:

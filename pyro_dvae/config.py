@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 from pyro.infer import ELBO
 from torch import nn
@@ -15,6 +16,7 @@ from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data.kinds import kind_of
 from pyro_dvae.data.prepare import Preparation
 from pyro_dvae.estimators import ESTIMATORS, TEMPERED, Shape, baseline_of
+from pyro_dvae.fields import check_fields
 from pyro_dvae.parts import (
     GUIDES,
     LIKELIHOODS,
@@ -23,10 +25,15 @@ from pyro_dvae.parts import (
     build_networks,
     build_part,
     check_part,
+    name_and_argument,
 )
 from pyro_dvae.vae import DiscreteVAE
 
 __all__ = ["ESTIMATORS", "TEMPERED", "Config", "build_elbo", "build_prior", "build_vae"]
+
+
+_LONGEST = 2**20
+"""Characters of a setting: as many columns of a table, each of its own kind, as can be built."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Config:
     """Everything that decides a run; `config.json` holds it.
 
     Raises:
-        ValueError: a setting out of its range; the message says what was expected.
+        ValueError: a setting of another type, or out of its range; the message says what was
+            expected.
     """
 
     binarize: str = "dynamic"
@@ -86,12 +94,18 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._check_types()
         one_of("estimator", self.estimator, ESTIMATORS)
         check_part("prior", self.prior, PRIORS)
         check_part("likelihood", self.likelihood, LIKELIHOODS)
         check_part("guide", self.guide, GUIDES)
         check_part("network", self.network, NETWORKS)
         at_least("classes", self.num_classes, 0)
+        if self.num_classes and name_and_argument(self.prior)[0] != "conditional":
+            raise ValueError(
+                f"Expected 0 classes for the {self.prior} prior, which knows none; got "
+                f"{self.num_classes}. Leave them out, or use the conditional prior."
+            )
         if self.range is not None:
             object.__setattr__(self, "range", tuple(self.range))  # JSON has lists
         if kind_of(self.likelihood) != "bits" and self.binarize == "dynamic":
@@ -117,7 +131,7 @@ class Config:
             self.annealing or 0,
             self.initial_beta,
         )
-        hidden_sizes(self.hidden)
+        hidden_sizes(self.hidden)  # whose number is bounded, for each is built
         object.__setattr__(self, "hidden", tuple(self.hidden))  # JSON has lists
         for name, value in (("beta", self.beta), ("free bits", self.free_bits)):
             if not 0 <= value < math.inf:
@@ -148,12 +162,26 @@ class Config:
                     f"Expected a positive, finite temperature; got {self.temperature}. Use 1, say."
                 )
 
+    def _check_types(self) -> None:
+        check_fields(vars(self), _types())
+        for name, value in vars(self).items():
+            if isinstance(value, str) and len(value) > _LONGEST:
+                raise ValueError(
+                    f"Expected {name} of at most {_LONGEST:,} characters; got {len(value):,}. "
+                    "Shorten it."
+                )
+
     @property
     def training(self) -> dict[str, Any]:
         """What `Trainer` and `fit` take of these settings, by name."""
         names = ("batch_size", "learning_rate", "averaging", "initial_beta", "seed", "bfloat16")
         options = {name: getattr(self, name) for name in names}
         return options | {"annealing": self.annealing or 0, "compiled": self.compile}
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Config)
 
 
 def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:

@@ -11,6 +11,7 @@ from torch.distributions import constraints
 
 from pyro_dvae.checks import at_least, one_of
 from pyro_dvae.convolution import WIDTH, ConvDecoder, ConvEncoder
+from pyro_dvae.fields import shortened
 from pyro_dvae.guides import AutoregressiveGuide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
     Bernoulli,
@@ -93,7 +94,8 @@ def whole(spec: str, argument: str | None, default: int, least: int = 1) -> int:
         number = int(argument)
     except ValueError:
         raise ValueError(
-            f"Expected a whole number after {spec}:; got {argument!r}. Use {spec}:{default}, say."
+            f"Expected a whole number after {spec}:; got {shortened(argument)}. "
+            f"Use {spec}:{default}, say."
         ) from None
     at_least(f"number after {spec}:", number, least)
     return number

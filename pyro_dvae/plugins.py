@@ -1,14 +1,13 @@
 """Networks of the user's own by the name `module:factory`: imported and built.
 
-Importing a module runs its code: this happens only where a `Config` names it.
+Importing a module runs its code: this happens only where a `Config` names it, and `load_run` asks
+first whether the user trusts what a run names.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 
 from pyro_dvae.trial import Part, in_one_line, refuse, try_network
+from pyro_dvae.trust import current_folder_first
 
 Shape = tuple[int, ...]
 
@@ -87,7 +87,7 @@ def _build(part: Part) -> nn.Module:
             f"Expected module:factory for the {part.kind}; got {part.name!r}. Write "
             f"networks:make_{part.kind}, say, for the function make_{part.kind} of networks.py."
         )
-    with _current_folder_first():
+    with current_folder_first():
         factory = _factory(part, module_name, factory_name)
         try:
             network = factory(**part.settings)
@@ -129,14 +129,3 @@ def _factory(part: Part, module_name: str, factory_name: str) -> Callable[..., A
             "Define it there, or name another."
         )
     return factory
-
-
-@contextmanager
-def _current_folder_first() -> Iterator[None]:
-    before = list(sys.path)
-    sys.path.insert(0, str(Path.cwd()))
-    importlib.invalidate_caches()  # a file may be younger than the last look
-    try:
-        yield
-    finally:
-        sys.path[:] = before

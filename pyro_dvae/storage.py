@@ -22,6 +22,9 @@ from torch import Tensor
 _METADATA, _CHECKSUMS = "pyro_dvae", "crc32"
 LOCK, PART = ".lock", ".part"
 
+MOST_JSON = 2**24
+"""Bytes of a file of JSON: the names of 500,000 columns. In memory they may be 20 times as many."""
+
 _UNSUPPORTED = {
     errno.EINVAL,
     errno.ENOLCK,
@@ -76,7 +79,7 @@ def read_whole(path: Path, most: int) -> bytes:
         OSError: there is no such file, or it cannot be read.
         ValueError: it is no regular file, or a longer one.
     """
-    _regular(path)
+    regular(path)
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -84,7 +87,36 @@ def read_whole(path: Path, most: int) -> bytes:
     return content
 
 
-def _regular(path: Path) -> None:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        ValueError: it holds something else.
+    """
+    try:
+        return dict(json.loads(read_whole(path, MOST_JSON)))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object, in place of what was there.
+
+    Raises:
+        ValueError: it would be longer than `read_json` reads.
+        OSError: see `write_atomically`.
+    """
+    text = json.dumps(content, indent=2) + "\n"
+    if len(text) > MOST_JSON:
+        raise ValueError(
+            f"Expected at most {MOST_JSON:,} bytes of JSON for {path}; got {len(text):,}. Use data "
+            "of fewer columns, or give them shorter names."
+        )
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def regular(path: Path) -> None:
     """Raise unless a path leads to a regular file: opening a pipe would wait for ever."""
     if path.exists() and not path.is_file():
         raise ValueError("something that is no regular file")
@@ -140,7 +172,7 @@ def read_tensors(
     """
     path = Path(path)
     try:
-        _regular(path)
+        regular(path)
         with safe_open(path, framework="pt", device="cpu") as file:
             names = list(file.keys())
             if shapes is not None:

@@ -16,6 +16,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_secret(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The secret by which runs are known as one's own is not the user's: see `pyro_dvae.trust`."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(autouse=True)
 def clean_state() -> Iterator[None]:
     """float64, one seed, Pyro's checks on, an empty parameter store."""

@@ -24,6 +24,7 @@ LEAVES = {
     "data.download",
     "data.errors",
     "failures",
+    "fields",
     "graphs",
     "likelihoods.numerics",
     "networks",
@@ -32,6 +33,7 @@ LEAVES = {
     "records",
     "storage",
     "tensors",
+    "trust",
     "_version",
 }
 MAY_IMPORT: dict[str, set[str]] = {
@@ -53,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "priors.uniform": {"checks"},
     "priors.vamp": {"checks", "priors.mixture"},
     "assembly": {"codes", "streams", "trial"},
-    "plugins": {"trial"},
+    "plugins": {"trial", "trust"},
     "trial": {"streams"},
     "vae": {"codes", "guides", "joint", "posteriors", "process", "sequences"},
     "data.labels": {"data.errors"},
@@ -182,6 +184,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "usage": {"codes", "posteriors"},
     "batches": {"assembly", "streams", "tensors"},
     "resume": {"records"},
+    "run_log": {"fields", "records", "storage"},
+    "run_settings": {"_version", "config", "fields", "storage", "trust"},
     "streams": {"process"},
     "second_stage": {"batches", "elbos.score_function", "records", "training", "vae"},
     "backward": {"adam", "codes", "elbos.direct", "elbos.score_function", "process", "vae"},
