@@ -47,8 +47,7 @@ def latent_sites(program: Any, x: Tensor) -> dict[str, Any]:
 
 
 def assignments(program: Any, x: Tensor) -> Iterator[dict[str, Tensor]]:
-    """Every joint value of the discrete sites of a guide, for one datum x (1, *event)."""
-    assert len(x) == 1
+    """Every joint value of the discrete sites of a guide, of all its data together."""
     choices: dict[str, list[Tensor]] = {}
     for name, site in latent_sites(program, x).items():
         fn = site["fn"].base_dist if isinstance(site["fn"], dist.Independent) else site["fn"]
@@ -73,12 +72,24 @@ def log_probs(program: Any, x: Tensor, values: dict[str, Tensor]) -> tuple[Tenso
     return model.log_prob_sum() - latent, latent, guide.log_prob_sum()
 
 
+def unscaled(program: Any, x: Tensor, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """log p(x, z) and log q(z|x), whatever `poutine.scale` or a minibatch make of them."""
+    guide = poutine.trace(FixedDraws(values)(program.guide)).get_trace(x)
+    model = poutine.trace(poutine.replay(program.model, trace=guide)).get_trace(x)
+    totals = []
+    for trace in (model, guide):
+        trace.compute_log_prob()
+        sites = (node for node in trace.nodes.values() if node["type"] == "sample")
+        totals.append(sum(site["unscaled_log_prob"].sum() for site in sites))
+    return totals[0], totals[1]
+
+
 def exact_elbo(program: Any, x: Tensor, beta: float = 1.0) -> Tensor:
-    """sum_z q(z|x) (log p(x|z) - beta (log q(z|x) - log p(z))), differentiable, for one datum."""
+    """sum_z q(z|x) (log p(x|z) - beta (log q(z|x) - log p(z))), differentiable, over all data."""
     total = torch.zeros((), device=x.device)
     for values in assignments(program, x):
         log_lik, log_p, log_q = log_probs(program, x, values)
-        total = total + log_q.exp() * (log_lik - beta * (log_q - log_p))
+        total = total + unscaled(program, x, values)[1].exp() * (log_lik - beta * (log_q - log_p))
     return total
 
 
@@ -95,10 +106,10 @@ def stack_particles(draws: tuple[dict[str, Tensor], ...], nesting: int, event_di
 
 
 def expected(make_elbo: Any, program: Any, x: Tensor, particles: int, nesting: int) -> Any:
-    """Expected loss and expected gradient of an ELBO over all tuples of draws, for one datum."""
+    """Expected loss and expected gradient of an ELBO over all tuples of draws."""
     event_dims = {name: site["fn"].event_dim for name, site in latent_sites(program, x).items()}
     singles = list(assignments(program, x))
-    log_q = [log_probs(program, x, values)[2].detach() for values in singles]
+    log_q = [unscaled(program, x, values)[1].detach() for values in singles]
     loss: Any = 0.0
     grad: Any = 0.0
     for tuple_of_draws in itertools.product(range(len(singles)), repeat=particles):

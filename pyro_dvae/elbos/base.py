@@ -15,7 +15,9 @@ from pyro_dvae.codes import code_logits, latent_kl_divergence
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
-from pyro_dvae.elbos.pair import CodeDraws, Pair, Program, trial_run, with_particles
+from pyro_dvae.elbos.pair import Pair, Program, trial_run
+from pyro_dvae.elbos.particles import pair_of_particles
+from pyro_dvae.elbos.sites import CodeDraws
 from pyro_dvae.process import PROCESS_STATE
 
 
@@ -156,10 +158,9 @@ class DiscreteELBO(ELBO, nn.Module):
             return nesting(trial_run(model, guide, args, kwargs))
 
         def run(most: float) -> Terms:
-            own, others = (
-                with_particles(program, self.num_particles, most) for program in (model, guide)
+            pair = pair_of_particles(
+                model, guide, args, kwargs, self.num_particles, most, self.wrap
             )
-            pair = Pair(own, self.wrap(others), args, kwargs, most + (self.num_particles > 1))
             if not is_given and nesting(pair) != most:
                 raise LayoutChanged.between(f"{most} nested plates", nesting(pair))
             check_programs(pair)
@@ -181,10 +182,10 @@ class DiscreteELBO(ELBO, nn.Module):
 
     def split(self, pair: Pair) -> Terms:
         """Split the log-probabilities of a pair of traces into terms."""
-        plates = pair.plates
+        plates, scale = pair.plates, self.loss_scale(pair)
 
         def per_datum(value: Tensor) -> Tensor:
-            return plates.flat(value) / plates.scale
+            return plates.flat(value) / scale
 
         closed = self.closed_form_sites(pair)
         first = next(iter(pair.guide_sites), None)
@@ -197,7 +198,7 @@ class DiscreteELBO(ELBO, nn.Module):
                 log_guide = log_guide + plates.flat(score)
             if name in closed:
                 q, p = pair.codes[name].logits, pair.codes[name].view(pair.model_sites[name]["fn"])
-                kl_latent = latent_kl_divergence(q, p) * (site["scale"] / plates.scale)
+                kl_latent = latent_kl_divergence(q, p) * (site["scale"] / scale)
                 kl_site = kl_latent.sum(-1)
                 penalty_site = (self.kl_weight(kl_latent) * kl_latent).sum(-1)
             else:
@@ -218,9 +219,13 @@ class DiscreteELBO(ELBO, nn.Module):
             penalty,
             log_guide,
             log_likelihood - drawn_penalty,
-            plates.scale,
+            scale,
             pair,
         )
+
+    def loss_scale(self, pair: Pair) -> float:
+        """The factor of the whole loss, which `split` takes out of the terms of a datum."""
+        return pair.plates.scale
 
     def kl_weight(self, kl_latent: Tensor) -> Tensor | float:
         """(..., D) KL of each latent -> its weight in the gradient, () or (D,): beta, or 0."""

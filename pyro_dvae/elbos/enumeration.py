@@ -155,6 +155,8 @@ class Enumeration(Messenger):
         self.dims = layout.nesting
         self.cut = (cut, start, stop)
         self.seen: set[str] = set()
+        self.places: dict[str, int] = {}
+        """Site -> the dimension, counted from the right, that holds its several values."""
 
     def _pyro_sample(self, msg: Any) -> None:
         name, fn = msg["name"], msg["fn"]
@@ -177,3 +179,5 @@ class Enumeration(Messenger):
         batch = [own.get(dim, 1) for dim in range(-self.dims, 0)]
         msg["value"] = values[digits].reshape(-1, *batch, *fn.event_shape)
         self.dims += 1
+        if len(digits) > 1:
+            self.places[name] = -self.dims

@@ -14,8 +14,10 @@ from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
-from pyro_dvae.elbos.layout import LayoutChanged, with_layout
+from pyro_dvae.elbos.layout import LayoutChanged, random_states, restore, with_layout
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
+from pyro_dvae.elbos.plates import common_scale, is_subsampled_loop
+from pyro_dvae.elbos.sites import Given
 from pyro_dvae.process import without_checks
 
 
@@ -62,14 +64,22 @@ class _SummedELBO(DiscreteELBO):
         kwargs: Any,
     ) -> Sums:
         """`reduce` of the terms of each chunk of codes, (*codes, 1, *batch), and their sites."""
+        held: dict[str, Tensor] = {}
 
         def find() -> SumLayout:
             pair = trial_run(model, guide, args, kwargs)
             check_programs(pair, marginal=self._is_marginal)
+            held.clear()
+            if is_subsampled_loop(pair.model_trace, pair.guide_trace):
+                # The names of its sites depend on the indices, which the sum must then share.
+                held.update(pair.subsamples)
+                for index in held.values():  # the trial did not move the random stream
+                    torch.randperm(len(index), device=index.device)
             return sum_layout(pair, marginal=self._is_marginal)
 
         def run(layout: SumLayout) -> Sums:
-            return self._sums_of(layout, reduce, model, guide, args, kwargs)
+            own, other = (Given(held)(program) for program in (model, guide))
+            return self._sums_of(layout, reduce, held, own, other, args, kwargs)
 
         return with_layout(self, find, run)
 
@@ -77,6 +87,7 @@ class _SummedELBO(DiscreteELBO):
         self,
         layout: SumLayout,
         reduce: Callable[[Terms, Collection[str]], tuple[Tensor, ...]],
+        held: dict[str, Tensor],
         model: Program,
         guide: Program,
         args: Any,
@@ -90,24 +101,30 @@ class _SummedELBO(DiscreteELBO):
             raise ValueError(
                 f"Expected at most {self.max_codes} codes to enumerate; got K^D = {described}. Use "
                 "a sampled estimator such as RlooELBO, or fewer latents or categories."
+                + _why_one_datum(trial_run(model, guide, args, kwargs))
             )
         first: Pair | None = None
+        before = after = random_states()
 
         def run(cut: str | None, start: int, stop: int) -> tuple[Tensor, ...]:
-            nonlocal first
+            nonlocal first, after
+            if start > 0:  # all chunks are of one minibatch and of one draw of each other site
+                restore(before)
             values = Enumeration(layout, cut, start, stop)
-            # Pyro's checks take the dimensions of the codes for undeclared plates.
-            with without_checks():
+            with without_checks():  # what concerns shapes, `Pair` checks
                 own = values(model) if self._is_marginal else model
-                pair = Pair(own, values(guide), args, kwargs, math.inf)
+                pair = Pair(own, values(guide), args, kwargs, layout.nesting)
+            held.update(pair.subsamples)
             found = sum_layout(pair, marginal=self._is_marginal)
             if found != layout:
                 raise LayoutChanged.between(layout, found)
             check_programs(pair, marginal=self._is_marginal)
+            if first is None:
+                first, after = pair, random_states()
+                pair.refuse_mixed(values.places, lambda: trial_run(model, guide, args, kwargs))
             terms = self.split(pair)
-            if self.free_bits and first is None:
+            if self.free_bits and first is pair:
                 check_free_bits(pair)
-            first = first or pair
             return reduce(terms, layout.sizes)
 
         cut = max(totals, key=lambda name: totals[name], default=None)
@@ -120,6 +137,7 @@ class _SummedELBO(DiscreteELBO):
                 chunks = [checkpoint(run, *part, use_reentrant=False) for part in cuts]
             else:
                 chunks = [run(*part) for part in cuts]
+            restore(after)
         assert first is not None
         return Sums(chunks, first)
 
@@ -162,7 +180,7 @@ class EnumeratedELBO(_SummedELBO):
             torch.stack(parts).sum(0) for parts in zip(*chunks, strict=True)
         )
         nothing = torch.zeros_like(kl)
-        return Terms(log_likelihood, kl, penalty, nothing, nothing, pair.plates.scale, pair)
+        return Terms(log_likelihood, kl, penalty, nothing, nothing, self.loss_scale(pair), pair)
 
 
 class MarginalELBO(_SummedELBO):
@@ -181,8 +199,8 @@ class MarginalELBO(_SummedELBO):
 
     Raises:
         ValueError: beta or free_bits given; when run, K^D exceeds `max_codes`, a latent has not
-            finitely many values, or the guide draws what is no latent of the model; the site is
-            named.
+            finitely many values, or the guide draws what is no latent of the model, or sites
+            differ in scale; the site is named.
     """
 
     is_unbiased: ClassVar[bool] = True
@@ -195,6 +213,10 @@ class MarginalELBO(_SummedELBO):
                 "Expected beta = 1 and no free bits, for log p(x) has no KL term; got "
                 f"beta = {self.beta}, free_bits = {self.free_bits}. Use EnumeratedELBO."
             )
+
+    def loss_scale(self, pair: Pair) -> float:
+        """The scale of all sites, which stands outside of the logarithm."""
+        return common_scale(*pair.model_sites.values(), *pair.guide_sites.values())
 
     def bound(self, terms: Terms) -> Tensor:
         """(*batch) log p(x), nats per datum."""
@@ -219,7 +241,7 @@ class MarginalELBO(_SummedELBO):
         share = log_joint.detach().softmax(0)
         log_marginal, log_guide = log_joint.logsumexp(0), (share * log_guide).sum(0)
         nothing = torch.zeros_like(log_marginal)
-        scale = pair.plates.scale
+        scale = self.loss_scale(pair)
         return Terms(log_marginal, nothing, nothing, log_guide, nothing, scale, pair)
 
 
@@ -231,9 +253,22 @@ def _log_guide(pair: Pair, summed: Collection[str]) -> Tensor:
 
 def _log_prior(pair: Pair) -> Tensor:
     """Log p(z) of the codes, those of the model alone too, (*codes, 1, *batch)."""
-    plates = pair.plates
-    parts = (log_density(site) * site["scale"] for site in pair.latents.values())
-    return torch.as_tensor(sum(plates.flat(part) / plates.scale for part in parts))
+    parts = (log_density(site) for site in pair.latents.values())
+    return torch.as_tensor(sum(pair.plates.flat(part) for part in parts))
+
+
+def _why_one_datum(pair: Pair) -> str:
+    sites = [*pair.model_sites.values(), *pair.guide_sites.values()]
+    own = {
+        frame.name: site["name"]
+        for frame in {frame for site in sites for frame in site["cond_indep_stack"]}
+        for site in sites
+        if frame.vectorized and frame not in site["cond_indep_stack"]
+    }
+    return "".join(
+        f" All codes in plate '{plate}' belong to one datum, for site '{site}' lies outside of it."
+        for plate, site in own.items()
+    )
 
 
 def _weighted_sum(weight: Tensor, value: Tensor) -> Tensor:

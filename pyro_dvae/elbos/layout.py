@@ -55,23 +55,25 @@ def with_layout(
     """
     known = _LAST.get(elbo)
     if known is not None:
-        before = _random_states()
+        before = random_states()
         try:
             return run(known)
         except Exception:  # of any kind, as another program meets it; an error of its own recurs
-            _restore(before)
+            restore(before)
     layout = _LAST[elbo] = find()
     return run(layout)
 
 
-def _random_states() -> list[Tensor]:
+def random_states() -> list[Tensor]:
+    """The states of torch's random numbers."""
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():
         states.append(torch.cuda.get_rng_state())
     return states
 
 
-def _restore(states: list[Tensor]) -> None:
+def restore(states: list[Tensor]) -> None:
+    """Draw from here on as after `random_states`."""
     torch.set_rng_state(states[0])
     if len(states) > 1:
         torch.cuda.set_rng_state(states[1])

@@ -10,6 +10,8 @@ from pyro.distributions.util import is_identically_zero
 from torch import Tensor
 
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.pair import Pair
+from pyro_dvae.elbos.plates import common_scale
 
 
 class VimcoELBO(DiscreteELBO):
@@ -22,14 +24,17 @@ class VimcoELBO(DiscreteELBO):
     2016).
 
     The KL is taken by the draw, for the bound has no closed form. With beta != 1 the gradient is
-    that of the bound with w_s = p(x|z_s) (p(z_s) / q(z_s|x))^beta.
+    that of the bound with w_s = p(x|z_s) (p(z_s) / q(z_s|x))^beta. A `poutine.scale` or N/B of all
+    sites stands outside of the logarithm; one of a latent alone, in model and guide, is a beta of
+    its own.
 
     Args:
         num_particles: S, at least 2; one decoder evaluation each.
         **options: `beta`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
-        ValueError: num_particles < 2, or free bits given.
+        ValueError: num_particles < 2, or free bits given; when run, observed sites
+            under several scales, or a latent under other ones in model and guide.
         TypeError: `analytic_kl` given.
     """
 
@@ -48,9 +53,21 @@ class VimcoELBO(DiscreteELBO):
                 f"{self.free_bits}. Use RlooELBO."
             )
 
+    def loss_scale(self, pair: Pair) -> float:
+        """The scale of what is observed, which stands outside of the logarithm."""
+        for name in pair.guide_sites.keys() & pair.latents.keys():
+            common_scale(pair.latents[name], pair.guide_sites[name])
+        observed = [site for site in pair.model_sites.values() if site["is_observed"]]
+        return common_scale(*(observed or pair.latents.values()))
+
     def bound(self, terms: Terms) -> Tensor:
         """(*batch) the S-sample bound, nats per datum."""
-        return _log_mean_exp(terms.log_likelihood - terms.kl)
+        flat, latents = terms.pair.plates.flat, terms.pair.latents
+        log_w = terms.log_likelihood
+        for name, site in terms.pair.guide_sites.items():
+            log_p = latents[name]["log_prob"] if name in latents else 0.0
+            log_w = log_w - flat((site["log_prob"] - log_p) / site["scale"])
+        return _log_mean_exp(log_w)
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator."""
@@ -77,10 +94,10 @@ def _leave_one_out(log_w: Tensor) -> Tensor:
 
 
 def _scaled_log_guide(terms: Terms) -> Tensor:
-    # As `Terms.log_guide`, but under the same `poutine.scale` as the KL.
+    # As `Terms.log_guide`, but masked as the KL is.
     plates = terms.pair.plates
     scored = [
-        plates.flat(site["log_prob"]) / plates.scale
+        plates.flat(site["log_prob"]) / terms.scale
         for site in terms.pair.guide_sites.values()
         if not is_identically_zero(site["score_parts"].score_function)
     ]

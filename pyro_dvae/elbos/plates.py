@@ -23,6 +23,52 @@ def sample_sites(trace: Trace) -> dict[str, Any]:
     }
 
 
+def subsamples(trace: Trace) -> dict[str, Tensor]:
+    """The indices that the plates of a trace hold, by name."""
+    nodes: dict[str, Any] = trace.nodes
+    return {
+        name: site["value"]
+        for name, site in nodes.items()
+        if site["type"] == "sample" and type(site["fn"]).__name__ == "_Subsample"
+    }
+
+
+def is_subsampled_loop(*traces: Trace) -> bool:
+    """Whether a plate that a program loops over holds some of its data only."""
+    return any(
+        frame.size != (frame.full_size or frame.size)
+        for trace in traces
+        for site in sample_sites(trace).values()
+        for frame in site["cond_indep_stack"]
+        if not frame.vectorized
+    )
+
+
+def common_scale(*sites: Any) -> float:
+    """The one scale of sites, which may stand outside of a logarithm: s log sum_z p(x, z).
+
+    Raises:
+        ValueError: sites of several scales, by `poutine.scale` or by a plate that subsamples and
+            does not hold all sites; the message names them.
+    """
+    scales: dict[str, list[str]] = {}
+    for site in sites:
+        scale = site["scale"]
+        is_one = not isinstance(scale, Tensor) or scale.numel() == 1
+        # Products of the same factors in another order may differ in the last digit.
+        scales.setdefault(f"{float(scale):.12g}" if is_one else "several", []).append(site["name"])
+    if len(scales) > 1 or "several" in scales:
+        found = ", ".join(
+            f"{scale} at {' and '.join(sorted(set(names)))}" for scale, names in scales.items()
+        )
+        raise ValueError(
+            "Expected one scale of all sites, for it must stand outside of the logarithm of the "
+            f"bound; got {found}. Put poutine.scale and plates that subsample around all sites of "
+            "model and guide, or use an ELBO such as RlooELBO or EnumeratedELBO."
+        )
+    return float(sites[0]["scale"]) if sites else 1.0
+
+
 class DataPlates:
     """The plates that every site of a model and its guide lies in: the axes of one datum's ELBO.
 

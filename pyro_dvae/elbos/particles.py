@@ -1,0 +1,68 @@
+"""Both programs in a plate of particles, which they must keep apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyro
+import torch
+from pyro.poutine.messenger import Messenger
+
+from pyro_dvae.elbos.pair import Pair, Program
+from pyro_dvae.elbos.plates import PARTICLES
+
+
+class OwnShapes(Messenger):
+    """Note the shapes that distributions have before the plate of particles expands them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: dict[str, torch.Size] = {}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        self.shapes[msg["name"]] = getattr(msg["fn"], "batch_shape", torch.Size())
+
+
+def pair_of_particles(
+    model: Program,
+    guide: Program,
+    args: Any,
+    kwargs: Any,
+    num_particles: int,
+    nesting: float,
+    wrap: Callable[[Program], Program],
+) -> Pair:
+    """Both programs in a plate of particles, left of their own plates.
+
+    Args:
+        model: the bare program.
+        guide: likewise.
+        args: of both.
+        kwargs: of both.
+        num_particles: S; without a plate where it is 1.
+        nesting: the most plates of the programs' own around a site, where S > 1.
+        wrap: goes around the guide and its plate.
+
+    Raises:
+        ValueError: more plates than `nesting`; a site that depends on the codes of all particles.
+    """
+    if num_particles == 1:
+        return Pair(model, wrap(guide), args, kwargs, math.inf)
+    dim = -1 - int(nesting)
+    plate: Any = pyro.plate(PARTICLES, num_particles, dim=dim)
+    noted = OwnShapes(), OwnShapes()
+    model, guide = (
+        plate(note(program)) for note, program in zip(noted, (model, guide), strict=True)
+    )
+    pair = Pair(model, wrap(guide), args, kwargs, math.inf)
+    if pair.plates.nesting > -dim:
+        raise ValueError(
+            f"Expected at most max_plate_nesting = {nesting} plates around a site; got "
+            f"{pair.plates.nesting - 1}. Raise it, or leave it out."
+        )
+    model_shapes, guide_shapes = (note.shapes.copy() for note in noted)
+    pair.own_shapes = model_shapes, guide_shapes
+    pair.refuse_mixed(dict.fromkeys(pair.codes, dim), lambda: pair)
+    return pair

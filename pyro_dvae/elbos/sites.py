@@ -1,0 +1,122 @@
+"""Code sites in one layout, whatever their plates, and who draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from pyro_dvae.codes import (
+    code_logits,
+    code_value,
+    draw_codes,
+    one_hot,
+    without_straight_through,
+)
+from pyro_dvae.elbos.plates import DataPlates
+
+
+class CodeSite:
+    """One code site of a guide, in the layout (*extra, S, *batch, D, K) whatever its plates.
+
+    D counts all of a datum's variables at the site: those of its event and those in plates of
+    their own.
+    """
+
+    def __init__(self, site: Any, plates: DataPlates) -> None:
+        self.fn = site["fn"]
+        self.plates = plates
+        self.drawn = site["value"]
+        own = {f.dim: f.size for f in site["cond_indep_stack"] if f.dim is not None}
+        self.own = {dim: own[dim] for dim in sorted(own) if dim not in plates.sizes}
+
+    @property
+    def logits(self) -> Tensor:
+        """(*extra, S, *batch, D, K) normalised logits of q."""
+        return self.view(self.fn)
+
+    @property
+    def code(self) -> Tensor:
+        """(*extra, S, *batch, D, K) the drawn code, one-hot."""
+        logits = code_logits(self.fn)
+        assert logits is not None
+        value = self.drawn
+        if value.dtype == torch.long:
+            value = one_hot(value, logits.shape[-1], dtype=logits.dtype)
+        lead = value.shape[: value.dim() - self._num_event]
+        return self._flat(value.reshape(*lead, *logits.shape[-2:]))
+
+    def view(self, fn: object) -> Tensor:
+        """The logits of another distribution over the site's codes, in the same layout."""
+        logits = code_logits(fn)
+        if logits is None:
+            raise TypeError(f"Expected a distribution over codes; got {fn}. Use a categorical.")
+        return self._flat(logits)
+
+    def value(self, codes: Tensor) -> Tensor:
+        """Codes in the layout (*extra, S, *batch, D, K) as a value of the site."""
+        sizes, nesting = self.plates.sizes, self.plates.nesting
+        num_flat = len(self.plates.flat_sizes) + 2
+        extra = codes.shape[: codes.dim() - num_flat]
+        kept = [dim for dim in range(-nesting, 0) if dim not in self.own]
+        event = (-1, codes.shape[-1])
+        codes = codes.reshape(
+            *extra, *(sizes.get(dim, 1) for dim in kept), *self.own.values(), *event
+        )
+        order = [*kept, *self.own]  # plate dimension now at each place after the extra ones
+        places = [len(extra) + order.index(dim) for dim in range(-nesting, 0)]
+        last = (codes.dim() - 2, codes.dim() - 1)
+        codes = codes.permute(*range(len(extra)), *places, *last)
+        value = code_value(self.fn, codes)
+        return value.reshape((*codes.shape[:-2], *self.fn.event_shape))  # which may be ()
+
+    @property
+    def _num_event(self) -> int:
+        # A one-hot value's event ends in K; an index's does not, but gets it before this is used.
+        return len(self.fn.event_shape) + (self.drawn.dtype == torch.long)
+
+    def _flat(self, tensor: Tensor) -> Tensor:
+        # (*extra, *plates, D, K): bring the plates of the site's own beside D.
+        nesting = self.plates.nesting
+        tensor = tensor[(None,) * max(0, nesting + 2 - tensor.dim())]
+        extra = tensor.shape[: tensor.dim() - 2 - nesting]
+        own = [dim - 2 for dim in self.own]
+        tensor = tensor.movedim(own, list(range(-2 - len(own), -2)))
+        return tensor.reshape(*extra, *self.plates.flat_sizes, -1, tensor.shape[-1])
+
+
+class Given(Messenger):
+    """Sites take these values instead of draws; they are not observed."""
+
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.values = values
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.values and not msg["is_observed"]:
+            msg["value"] = self.values[msg["name"]]
+
+
+class CodeDraws(Messenger):
+    """Draw the code sites that nothing else has given a value, each as its distribution says."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        logits = code_logits(msg["fn"])
+        if msg["value"] is None and not msg["is_observed"] and logits is not None:
+            value = code_value(msg["fn"], draw_codes(logits))
+            msg["value"] = value.reshape(msg["fn"].shape())
+
+
+class NoStraightThrough(Messenger):
+    """Sites draw without the biased gradient of straight-through distributions."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"]:
+            return
+        try:
+            msg["fn"] = without_straight_through(msg["fn"])
+        except TypeError as error:
+            raise TypeError(f"Site '{msg['name']}': {error}") from None
