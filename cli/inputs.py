@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def placed(facts: dict[str, Any], data: str | None, data_dir: Path | None) -> di
 def remembered(options: dict[str, Any]) -> dict[str, Any]:
     """How data are read, for a run to remember."""
     labels = options["labels"]
-    if labels is not None and Path(labels).expanduser().is_file():
+    if labels is not None and os.path.isfile(os.path.expanduser(labels)):
         options = {**options, "labels": _absolute(labels)}
     return {"options": {name: value for name, value in options.items() if value is not None}}
 
@@ -198,7 +199,7 @@ def open_file(path: str | Path, facts: dict[str, Any], key: str | None = None) -
 
     its_own = {**reading_of(facts), "columns": facts.get("columns")}
     suffix = Path(path).suffix.lower()
-    taken = ("size", "channels") if Path(path).is_dir() else _TAKEN.get(suffix, ())
+    taken = ("size", "channels") if os.path.isdir(path) else _TAKEN.get(suffix, ())
     options = {name: its_own[name] for name in taken}
     if key is not None:
         options["key"] = key  # where it has no place it is refused
@@ -223,7 +224,7 @@ def open_file(path: str | Path, facts: dict[str, Any], key: str | None = None) -
 
 
 def _absolute(path: str | Path) -> str:
-    return str(Path(path).expanduser().resolve())
+    return str(Path(os.path.expanduser(path)).resolve())
 
 
 def _held_out_files(splits: Splits, config: Config) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -87,6 +88,12 @@ def _run(args: list[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         return 130
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        got = f"{str(error.filename)[:60]!r}..., which is too long"
+        complain(f"Expected the name of a file; got {got}. Shorten it.")
+        return 2
     except Exception as error:
         if is_out_of_memory(error):
             complain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -86,9 +87,13 @@ def fail(message: str, status: int = 2) -> NoReturn:
 
 
 def new_output(path: Path, force: bool) -> None:
-    """Refuse an output that exists, or whose folder does not."""
-    if path.is_dir():
+    """Refuse an output that exists, or whose folder does not, or whose name no file can have."""
+    if os.path.isdir(path):
         fail(f"Expected a file to write; got the folder {path}. Add a file name.")
+    try:  # the file that it is written into first has a longer name
+        path.with_name(f".{path.name}.{os.getpid()}.part").exists()
+    except OSError as error:
+        fail(f"Expected a file to write; got {str(path)[:80]!r} ({error.strerror}). Name another.")
     if path.exists() and not force:
         fail(f"Expected a new file; got {path}, which exists. Use --force, or another -o.")
     if not path.parent.is_dir():

@@ -56,6 +56,7 @@ def number_range(text: str | None) -> tuple[float, float] | None:
 
 def amount(option: str, text: str | None) -> float | str | None:
     """A fraction, a number of rows, or a file's path."""
+    import os.path
     from pathlib import Path
 
     if text is None:
@@ -65,12 +66,13 @@ def amount(option: str, text: str | None) -> float | str | None:
             return read(text)
         except ValueError:
             pass
-    if not Path(text).expanduser().exists():
+    path = os.path.expanduser(text)  # a name that no file can have is not there either
+    if not os.path.exists(path):
         fail(
-            f"Expected {option} as a fraction, a number of rows, or a file; got {text!r}, which is "
-            "not there. Use 0.05, say."
+            f"Expected {option} as a fraction, a number of rows, or a file; got {text[:80]!r}, "
+            "which is not there. Use 0.05, say."
         )
-    return str(Path(text).expanduser().resolve())
+    return str(Path(path).resolve())
 
 
 def _size(text: str) -> tuple[int, int]:

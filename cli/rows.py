@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,7 @@ class Rows(NamedTuple):
 
 def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
     """Refuse an output of another kind, one that exists, or whose folder does not."""
-    if not path.is_dir() and path.suffix.lower() not in suffixes:
+    if not os.path.isdir(path) and path.suffix.lower() not in suffixes:
         fail(f"Expected an output {' or '.join(suffixes)}; got {path}. Change its suffix.")
     new_output(path, force)
 
@@ -192,8 +193,8 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
         return Rows(*part, f"the {data} part of {run.data.get('name')}")
     if data_dir is not None:
         fail(f"Expected --data-dir with a part of the run's data; got {data}. Leave it out.")
-    if isinstance(data, str) and not Path(data).suffix and not Path(data).exists():
-        fail(f"Expected {', '.join(PARTS)}, or a file; got {data!r}. Name one.")
+    if isinstance(data, str) and not Path(data).suffix and not os.path.exists(data):
+        fail(f"Expected {', '.join(PARTS)}, or a file; got {data[:80]!r}. Name one.")
     rows = open_file(data, run.data, key)
     wrong = complaint(scan(rows))
     if wrong is not None:

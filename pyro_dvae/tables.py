@@ -18,6 +18,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from pyro_dvae.data import DataError, load_array
+from pyro_dvae.data.errors import regular_file, user_path
 from pyro_dvae.storage import write_atomically
 
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
@@ -54,7 +55,7 @@ def read_codes(
         DataError: If the file cannot be read, is no table of codes of this shape, or holds
             anything but whole numbers 0 to K - 1; the message names the first bad place.
     """
-    path = Path(path)
+    path = user_path(path)
     if path.suffix.lower() not in (".csv", ".npz", ".npy"):
         raise DataError(f"Expected a .csv, .npz or .npy file of codes; got {path}. Name another.")
     if path.suffix.lower() != ".csv":
@@ -62,7 +63,7 @@ def read_codes(
     if key is not None:
         raise DataError(f"Expected no key for the CSV file {path}; got {key!r}. Leave it out.")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with regular_file(path).open(newline="", encoding="utf-8-sig") as file:
             columns = _read_columns(csv.reader(file), path, num_latents, num_categories)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -92,10 +93,53 @@ def test_class_folders(tmp_path: Path) -> None:
     assert (len(rows), test, rows.label_names) == (3, None, ("a: é", "b"))
     assert rows.labels is not None
     assert rows.labels.tolist() == [0, 1, 1]
-    assert notice == "left out, being no images: README, b/notes.txt, empty"
+    told = "left out, being no images: README, b/notes.txt, empty; 2 hidden: .git, a: é/.hidden.png"
+    assert notice == told
     assert [(str(group), group.first) for group in rows.images] == [
         ("3 of 3 x 4 RGB", "a: é/z.jpg")
     ]
+
+
+def test_what_is_left_out_and_what_is_followed(tmp_path: Path) -> None:
+    """Copies of editors and archives, links to nothing, to folders and in circles, and pipes."""
+    root = tmp_path / "d"
+    for name in ("d/a/1.png", "d/a/2.png", "d/b/1.png", "more/1.png", "more/deeper/2.png"):
+        save(tmp_path / name)
+    for copy in ("d/a/.ipynb_checkpoints/1.png", "d/a/x/.cache/y/2.png", "d/__MACOSX/a/1.png"):
+        save(tmp_path / copy)
+    (root / "a/.DS_Store").touch()
+    for i in range(3):
+        (root / f"b/gone{i}.png").symlink_to(f"/not/fetched/{i}.png")
+    (root / "b/linked.png").symlink_to(tmp_path / "more/1.png")
+    (root / "b/more").symlink_to(tmp_path / "more")
+    (root / "b/again").symlink_to(tmp_path / "more/deeper")
+    (root / "b/circle").symlink_to(root)
+    (root / "b/self").symlink_to(root / "b/self")
+    (root / "c").symlink_to(tmp_path / "more")
+    os.mkfifo(root / "b/z.png")
+    rows, _, notice = image_folder(root)
+    assert rows.labels is not None
+    assert rows.label_names == ("a", "b", "c")
+    assert torch.bincount(rows.labels).tolist() == [2, 4, 2]
+    told = (
+        "left out, 4 hidden: __MACOSX, a/.DS_Store, a/.ipynb_checkpoints and 1 more; 4 broken "
+        "links: b/gone0.png, b/gone1.png, b/gone2.png and 1 more; 2 links to folders that are read "
+        "already: b/circle, b/more/deeper; 1 pipes or devices: b/z.png"
+    )
+    assert notice == told
+
+
+def test_images_that_exif_says_to_turn_are_counted(tmp_path: Path) -> None:
+    for i in range(9):
+        exif = Image.Exif()
+        exif[0x0112] = i
+        image = Image.new("L", (4, 3), i)
+        image.save(tmp_path / f"{i}.jpg", exif=exif)
+        image.save(tmp_path / f"{i}.png")
+    rows, _, notice = image_folder(tmp_path)
+    assert notice == "EXIF says to turn 7 of the images, which are taken as stored, not turned"
+    assert rows.event_shape == (3, 4)
+    assert rows.read(torch.tensor([0])).shape == (1, 3, 4)
 
 
 def test_train_and_test(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_dvae.data.errors import DataError, reading
+from pyro_dvae.data.errors import DataError, reading, regular_file, user_path
 from pyro_dvae.data.extent import extent_of
 from pyro_dvae.data.labels import checked_labels
+from pyro_dvae.data.npy import check_npy, check_npz
 from pyro_dvae.data.prepare import Preparation
 from pyro_dvae.data.served import PreparedData
 
@@ -47,7 +49,7 @@ def load_array(path: Path | str, key: str | None = None) -> Array:
         DataError: If the file cannot be read, if the key does not tell which array to read, or
             if that array is not one of finite numbers with labels, if any, for each row.
     """
-    path = Path(path)
+    path = user_path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"Expected a .npy or .npz file; got {path}. Save it with numpy.savez.")
     with reading(path, "a whole .npy or .npz file of numbers"):
@@ -126,13 +128,16 @@ def read_arrays(
         DataError: If the names do not tell which arrays to read.
         Exception: Whatever NumPy and zipfile raise at a damaged file.
     """
-    with path.open("rb") as file:
+    with regular_file(path).open("rb") as file:
         start = file.read(6)
-        if start != b"\x93NUMPY" and start[:2] != b"PK":
+        if start != MAGIC_PREFIX and start[:2] != b"PK":
             # NumPy would take it for a pickle, and advise its user to trust it.
             raise ValueError(f"it starts with {start!r}" if start else "it has 0 bytes")
         file.seek(0)
-        if mapped and start == b"\x93NUMPY":
+        if start == MAGIC_PREFIX:
+            check_npy(file, path.stat().st_size, str(path), mapped=mapped)
+            file.seek(0)
+        if mapped and start == MAGIC_PREFIX:
             loaded = np.load(path, mmap_mode="r", allow_pickle=False)
         else:
             loaded = np.load(file, allow_pickle=False)
@@ -150,6 +155,8 @@ def read_arrays(
             name = _pick([n for n in names if n != labels or n == key], key, path)
             others = LABEL_KEYS if labels is None else (labels,)
             its_labels = next((n for n in others if n in names and n != name), None)
+            for array in filter(None, (name, its_labels)):
+                check_npz(loaded.zip, array, str(path))
             return loaded[name], None if its_labels is None else loaded[its_labels]
 
 

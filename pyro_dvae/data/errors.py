@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyro_dvae.memory import available_memory
+
 
 class DataError(ValueError):
     """Data that the user asked for is missing or damaged; the message is one line."""
@@ -32,9 +34,64 @@ def reading(
         raise DataError(f"Expected {what}; got {path} ({reason(error)}). {mend}") from error
 
 
+def user_path(path: Path | str) -> Path:
+    """Return a path that a user named, with ``~`` expanded.
+
+    Raises:
+        DataError: If there is no such home, or the name is none that a file can have.
+    """
+    try:
+        expanded = Path(path).expanduser()
+        expanded.exists()  # which some names are too long for
+        return expanded
+    except (OSError, RuntimeError, ValueError) as error:
+        shown = f"{str(path)[:60]!r}"
+        raise DataError(
+            f"Expected the name of a file or folder; got {shown} ({reason(error)}). Check the path."
+        ) from None
+
+
+def regular_file(path: Path) -> Path:
+    """Return a path that, if it leads anywhere, leads to a file; reading a pipe might never end.
+
+    Raises:
+        DataError: If it leads to a pipe, a device or a folder.
+    """
+    if path.exists() and not path.is_file():
+        raise DataError(
+            f"Expected a file; got {path}, which is a folder, a pipe or a device. Name another."
+        )
+    return path
+
+
+def refuse_too_large(what: str, num_bytes: int, mend: str) -> None:
+    """Refuse data that would not fit into the memory that is free.
+
+    Args:
+        what: The data, for the message.
+        num_bytes: What reading and holding them takes.
+        mend: What to do, as a sentence.
+
+    Raises:
+        DataError: If they do not fit.
+    """
+    free = available_memory()
+    if num_bytes > free:
+        raise DataError(
+            f"Expected data that fit into memory, {_size(free)} free; got {what}, which takes "
+            f"about {_size(num_bytes)}. {mend}"
+        )
+
+
+def _size(num_bytes: int) -> str:
+    size = num_bytes / 2**30
+    return f"{size:,.1f} GiB" if size < 1e6 else f"{size:.1e} GiB"
+
+
 def reason(error: Exception) -> str:
     """Say in a few words why something failed."""
     words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    words = "not enough memory" if isinstance(error, MemoryError) else words
     return textwrap.shorten(words, 150, placeholder=" ...")
 
 

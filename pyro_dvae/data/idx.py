@@ -5,11 +5,12 @@ import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyro_dvae.data.errors import DataError, reason
+from pyro_dvae.data.errors import DataError, reason, refuse_too_large, regular_file, user_path
 
 IDX_FILES = {
     "train_images": "train-images-idx3-ubyte",
@@ -17,6 +18,9 @@ IDX_FILES = {
     "test_images": "t10k-images-idx3-ubyte",
     "test_labels": "t10k-labels-idx1-ubyte",
 }
+
+
+_PIECE = 2**24
 
 
 def read_idx(path: Path | str) -> NDArray[np.uint8]:
@@ -31,25 +35,49 @@ def read_idx(path: Path | str) -> NDArray[np.uint8]:
     Raises:
         DataError: If the file cannot be read or is not a whole IDX file of unsigned bytes.
     """
+    path = regular_file(user_path(path))
     try:
-        content = Path(path).read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
-        # The magic number is two zeros, the element type (8: unsigned byte) and the number of
-        # dimensions; then come the dimensions, as big-endian 32-bit integers, and the elements.
-        if len(content) < 4 or content[:3] != b"\0\0\x08":
-            raise ValueError(f"its magic number is {content[:4]!r}, not 00 00 08 and a count")
-        start = 4 + 4 * content[3]
-        shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4))
-        size = start + math.prod(shape)
-        if len(content) != size:
-            raise ValueError(f"it has {len(content)} bytes, not {size} for its shape {shape}")
-        return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+        with path.open("rb") as plain:
+            is_gzip = plain.read(2) == b"\x1f\x8b"
+            plain.seek(0)
+            if is_gzip:
+                with gzip.GzipFile(fileobj=plain) as unpacked:
+                    return _read(unpacked, path, None)
+            return _read(plain, path, path.stat().st_size)
+    except (OSError, EOFError, ValueError, MemoryError, zlib.error) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(
             f"Expected a whole IDX file of unsigned bytes; got {path} ({reason(error)}). "
             "Replace the file."
         ) from error
+
+
+def _read(file: IO[bytes] | gzip.GzipFile, path: Path, num_bytes: int | None) -> NDArray[np.uint8]:
+    """The array of a file that has so many bytes, or None where only reading them tells."""
+    # The magic number is two zeros, the element type (8: unsigned byte) and the number of
+    # dimensions; then come the dimensions, as big-endian 32-bit integers, and the elements.
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:3] != b"\0\0\x08":
+        raise ValueError(f"its magic number is {magic!r}, not 00 00 08 and a count")
+    dimensions = file.read(4 * magic[3])
+    start = 4 + 4 * magic[3]
+    found = [dimensions[i : i + 4] for i in range(0, len(dimensions), 4)]
+    shape = tuple(int.from_bytes(dimension, "big") for dimension in found)
+    size = start + math.prod(shape)
+    if num_bytes not in (None, size):
+        raise ValueError(f"it has {num_bytes} bytes, not {size} for its shape {shape}")
+    # A small gzip may unpack to anything; no more is unpacked than its header states.
+    refuse_too_large(f"{path}, an array of shape {shape}", size, "Split the file.")
+    values, filled = np.empty(math.prod(shape), np.uint8), 0
+    while part := file.read(min(_PIECE, len(values) - filled)):
+        values[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+        filled += len(part)
+    if filled < len(values) or len(dimensions) < start - 4:
+        raise ValueError(f"it has {4 + len(dimensions) + filled} bytes, not {size} for its shape")
+    if file.read(1):
+        raise ValueError(f"it has more than the {size} bytes of its shape {shape}")
+    return values.reshape(shape)
 
 
 def find_idx(

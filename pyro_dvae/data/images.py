@@ -5,7 +5,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,8 @@ class ImageRows:
         self._size, self._channels = size, channels
         self.labels = None if labels is None else labels[0]
         self.label_names = None if labels is None else labels[1]
-        self.images = _groups(self._files, root)
-        """The groups found, the largest first."""
+        self.images, self.num_turned = _groups(self._files, root)
+        """The groups found, the largest first; how many of the images EXIF says to turn."""
         _check_modes(self.images, root, size, channels)
         _check_sizes(self.images, root, size)
         mode = {None: self.images[0].mode, 1: "L", 3: "RGB"}[channels]
@@ -127,18 +127,30 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _groups(files: list[Path], root: Path) -> list[ImageGroup]:
+def _groups(files: list[Path], root: Path) -> tuple[list[ImageGroup], int]:
     """Look at the headers."""
     from PIL import Image
 
     members: dict[tuple[str, int, int], list[Path]] = defaultdict(list)
+    num_turned = 0
     for file in files:
         with reading(file, "an image", _MEND), _quiet(), Image.open(file) as image:
             members[_mode(image), image.height, image.width].append(file)
+            num_turned += _is_turned(image)
     ranked = sorted(members.items(), key=lambda item: -len(item[1]))
-    return [
+    groups = [
         ImageGroup(*kind, len(its), its[0].relative_to(root).as_posix()) for kind, its in ranked
     ]
+    return groups, num_turned
+
+
+def _is_turned(image: Any) -> bool:
+    """Whether EXIF says to turn or to mirror the pixels, which Pillow does for TIFF alone."""
+    if image.format == "TIFF" or "exif" not in image.info:
+        return False
+    with suppress(Exception):  # bad EXIF says nothing
+        return image.getexif().get(0x0112) in range(2, 9)
+    return False
 
 
 def _mode(image: Any) -> str:

@@ -1,6 +1,7 @@
 """Opening a user's data, whatever they lie in."""
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import torch
 
 from pyro_dvae.data.array_rows import ArrayRows, array_file
 from pyro_dvae.data.arrays import SUFFIXES, read_arrays
-from pyro_dvae.data.errors import DataError, reading
+from pyro_dvae.data.errors import DataError, reading, refuse_too_large, user_path
+from pyro_dvae.data.extent import row_bytes
 from pyro_dvae.data.folders import image_folder
 from pyro_dvae.data.idx import IDX_FILES, find_idx, read_idx, read_pair
 from pyro_dvae.data.labels import Labels, number_classes
@@ -71,7 +73,7 @@ def open_source(
         raise DataError(f"Expected a height and a width of at least 1; got {size}. Mend --size.")
     if data is None or data in DATA_SETS + TORCHVISION_SETS:
         _check_options("the name of a data set", options)
-        folder = None if data_dir is None else Path(data_dir).expanduser()
+        folder = None if data_dir is None else user_path(data_dir)
         if data in TORCHVISION_SETS:
             return torchvision_set(str(data), folder)
         return _mnist(data if data is None else str(data), folder)
@@ -89,18 +91,19 @@ def open_source(
     elif kind == "an IDX file":
         train = _idx_file(path, labels)
     elif kind in TABLE_SUFFIXES:
-        train = table = table_file(
-            path, columns, str(labels) if isinstance(labels, Path) else labels
-        )
+        train = table = table_file(path, columns, labels)
         notice = table.notice
     else:
         train = _array(path, key, labels)
+    for rows in (train,) if test is None else (train, test):
+        shape = rows.event_shape  # commands look at a row in double precision
+        refuse_too_large(f"a row of shape {shape}", 16 * row_bytes(rows), "Cut the rows up.")
     return Source(path.name or str(path), str(path), train, test, notice)
 
 
 def _kind(data: str | Path) -> tuple[Path, str]:
     """What a path leads to."""
-    path = Path(data).expanduser()
+    path = user_path(data)
     names = DATA_SETS + TORCHVISION_SETS
     if not str(data).strip() or not path.exists():
         close = difflib.get_close_matches(str(data), names, 1) if isinstance(data, str) else []
@@ -174,7 +177,8 @@ def _idx_file(path: Path, labels: Column | None) -> Rows:
 
 
 def _array(path: Path, key: str | None, labels: Column | None) -> Rows:
-    if labels is not None and path.suffix.lower() == ".npz" and not Path(str(labels)).is_file():
+    is_key = labels is not None and not os.path.isfile(str(labels))
+    if is_key and path.suffix.lower() == ".npz":
         return array_file(path, key, str(labels))
     return array_file(path, key, _label_file(labels))
 
