@@ -13,6 +13,7 @@ from .options import JsonOption, fail, user_errors
 from .reading import (
     ChannelsOption,
     ColumnsOption,
+    HeaderOption,
     KeyOption,
     LabelsOption,
     SizeOption,
@@ -33,6 +34,7 @@ def data(
     key: KeyOption = None,
     columns: ColumnsOption = None,
     labels: LabelsOption = None,
+    header: HeaderOption = None,
     size: SizeOption = None,
     channels: ChannelsOption = None,
     as_json: JsonOption = False,

@@ -21,6 +21,7 @@ from .reading import (
     READING,
     ChannelsOption,
     ColumnsOption,
+    HeaderOption,
     KeyOption,
     LabelsOption,
     SizeOption,
@@ -126,6 +127,7 @@ def fit(
     key: KeyOption = None,
     columns: ColumnsOption = None,
     labels: LabelsOption = None,
+    header: HeaderOption = None,
     size: SizeOption = None,
     channels: ChannelsOption = None,
     range_: Annotated[

@@ -10,7 +10,8 @@ from .options import fail
 from .reading import READING
 
 _TABLE = ("columns", "labels")
-_TAKEN = {".npz": ("key", "labels"), ".csv": _TABLE, ".tsv": _TABLE, ".parquet": _TABLE}
+_TEXT = (*_TABLE, "header")
+_TAKEN = {".npz": ("key", "labels"), ".csv": _TEXT, ".tsv": _TEXT, ".parquet": _TABLE}
 """What a file of another kind than the run's takes of how these were read."""
 
 if TYPE_CHECKING:

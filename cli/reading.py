@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,14 @@ ColumnsOption = Annotated[
     str | None,
     typer.Option(help="Columns of a table, names or numbers from 0: a,b,7-9; all if left out."),
 ]
+HeaderOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line of a .csv or .tsv names the columns; told by its cells if "
+        "left out.",
+    ),
+]
 LabelsOption = Annotated[
     str | None, typer.Option(help="Column of a table, or array of a .npz file, with the labels.")
 ]
@@ -25,7 +34,7 @@ ChannelsOption = Annotated[
     int | None, typer.Option(help="Convert images to 1 (grey) or 3 (RGB) channels.")
 ]
 
-READING = ("key", "columns", "labels", "size", "channels")
+READING = ("key", "columns", "labels", "header", "size", "channels")
 """The names of the settings."""
 
 
@@ -36,8 +45,9 @@ def reading(values: dict[str, Any]) -> dict[str, Any]:
         fail(f"Expected --channels 1 or 3; got {channels}. Choose one.")
     return {
         "key": values["key"],
-        "columns": None if columns is None else [name.strip() for name in columns.split(",")],
+        "columns": None if columns is None else _names(columns),
         "labels": values["labels"],
+        "header": values["header"],
         "size": None if size is None else _size(size),
         "channels": channels,
     }
@@ -73,6 +83,11 @@ def amount(option: str, text: str | None) -> float | str | None:
             "which is not there. Use 0.05, say."
         )
     return str(Path(path).resolve())
+
+
+def _names(text: str) -> list[str]:
+    """Names with commas between; one that holds a comma stands in quotes, as in a CSV."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
 
 
 def _size(text: str) -> tuple[int, int]:

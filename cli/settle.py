@@ -27,6 +27,13 @@ def look(source: Source) -> Scan:
     """
     from pyro_dvae.data import complaint, scan
 
+    repeated = getattr(source.train, "repeated", ())
+    if repeated:
+        fail(
+            f"Expected columns with names of their own in {source.name}; got {repeated[0]!r} more "
+            "than once. Rename one, for by its name it is found in other files, or leave it out "
+            "with --columns."
+        )
     if source.notice:
         print(source.notice, file=sys.stderr)
     found = scan(source.train)

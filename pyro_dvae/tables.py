@@ -139,7 +139,7 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[int | f
 
     def write(beside: Path) -> None:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(",".join(header) + "\n")
+            csv.writer(file, lineterminator="\n").writerow(header)  # names may hold commas
             for row in rows:
                 cells = (str(cell) if isinstance(cell, int) else f"{cell:.9g}" for cell in row)
                 file.write(",".join(cells) + "\n")

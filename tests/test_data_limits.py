@@ -106,7 +106,7 @@ def test_what_is_no_file_is_not_waited_for(pdvae: Run) -> None:
         with pytest.raises(DataError, match=r"Expected a .*; got x\.npy"):
             read("x.npy")
     os.mkfifo("x.csv")
-    with pytest.raises(DataError, match=r"Expected a file; got x\.csv, which is a folder, a pipe"):
+    with pytest.raises(DataError, match=r"Expected a file; got x\.csv, which is a pipe"):
         read_codes("x.csv", 2, 2)
     status, _, err = pdvae("fit", "run", "--data=y.npy", "--val=x.npy")
     assert (status, err.count("\n")) == (2, 1)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pyro_dvae.data import DataError
+from pyro_dvae.data import DataError, errors
 from pyro_dvae.data.table_files import TableRows, table_file
 
 
@@ -145,6 +145,62 @@ def test_refused(tmp_path: Path, text: str, options: Any, match: str) -> None:
         table(tmp_path, text, **options)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "columns", "num_rows", "notice"),
+    [
+        (
+            "2001,2002\n1,0\n",
+            None,
+            ("0", "1"),
+            2,
+            "if the first line, 2001, 2002, is one, pass --h",
+        ),
+        ("2001,2002\n1,0\n", True, ("2001", "2002"), 1, None),
+        ("2001,2002\n1,0\n", False, ("0", "1"), 2, None),
+        ("0,1\n1,0\n", None, ("0", "1"), 1, "if it is data, pass --no-header"),
+        ("0,1\n1,0\n", False, ("0", "1"), 2, None),
+        ("a,a,b\n1,0,1\n", None, ("a", "a", "b"), 1, "more than one column is called a"),
+        ("1,1\n1,0\n", True, ("1", "1"), 1, "more than one column is called 1"),
+    ],
+)
+def test_how_the_header_is_taken_is_told_and_can_be_said(
+    tmp_path: Path,
+    text: str,
+    header: bool | None,
+    columns: tuple[str, ...],
+    num_rows: int,
+    notice: str | None,
+) -> None:
+    rows = table(tmp_path, text, header=header)
+    assert (rows.columns, len(rows)) == (columns, num_rows)
+    assert (rows.notice is None) == (notice is None)
+    assert notice is None or notice in (rows.notice or "")
+    assert rows.repeated == tuple(sorted({name for name in columns if columns.count(name) > 1}))
+
+
+def test_no_column_of_a_name_that_the_file_has_twice(tmp_path: Path) -> None:
+    assert table(tmp_path, TEXT, columns=["id", "7"]).repeated == ()
+    assert table(tmp_path, TEXT, columns=["id", 1]).repeated == ("x",)
+
+
+def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = ",".join(["1"] * 70_000) + "\n"
+    with pytest.raises(DataError, match=r"at most 65,536 columns in .*; got 70,000\. Save"):
+        table(tmp_path, wide * 2)
+    with pytest.raises(DataError, match=r"a line of at most 16 MiB in .*; got one of more"):
+        table(tmp_path, "a" * 2**24)
+    monkeypatch.setattr(errors, "available_memory", lambda: 10**6)
+    assert len(table(tmp_path, "a,b\n" + "1,2\n" * 10_000)) == 10_000
+    with pytest.raises(DataError, match=r"x\.csv, about 30,0\d\d rows of 2 columns, which takes"):
+        table(tmp_path, "a,b\n" + "1,2\n" * 30_000)
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.parquet"
+    pd.DataFrame({"a": np.zeros(50_000)}).to_parquet(path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(DataError, match=r"x\.parquet, about 50,000 rows of 1 columns, which takes"):
+        table_file(path)
 
 
 def test_tabs(tmp_path: Path) -> None:

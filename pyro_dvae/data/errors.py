@@ -52,15 +52,13 @@ def user_path(path: Path | str) -> Path:
 
 
 def regular_file(path: Path) -> Path:
-    """Return a path that, if it leads anywhere, leads to a file; reading a pipe might never end.
+    """Return a path that leads to no pipe or device, whose reading might never end.
 
     Raises:
-        DataError: If it leads to a pipe, a device or a folder.
+        DataError: If it does.
     """
-    if path.exists() and not path.is_file():
-        raise DataError(
-            f"Expected a file; got {path}, which is a folder, a pipe or a device. Name another."
-        )
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(f"Expected a file; got {path}, which is a pipe or a device. Name another.")
     return path
 
 

@@ -25,7 +25,7 @@ _OPTIONS = {
     "the name of a data set": ("data_dir",),
     ".npy": ("labels",),
     ".npz": ("key", "labels"),
-    **dict.fromkeys(TABLE_SUFFIXES, ("columns", "labels")),
+    **dict.fromkeys(TABLE_SUFFIXES, ("columns", "labels", "header")),
     "an IDX file": ("labels",),
     "a folder of IDX files": (),
     "a folder of images": ("size", "channels"),
@@ -40,6 +40,7 @@ def open_source(
     key: str | None = None,
     columns: Sequence[Column] | None = None,
     labels: Column | Path | None = None,
+    header: bool | None = None,
     size: tuple[int, int] | None = None,
     channels: int | None = None,
 ) -> Source:
@@ -54,6 +55,8 @@ def open_source(
         key: Name of the array in a ``.npz``.
         columns: Columns of a table, by name or by number, counted from 0.
         labels: Column of a table, array of a ``.npz``, or file of one label for each row.
+        header: Whether the first line of a ``.csv`` or ``.tsv`` names the columns; told by its
+            cells if left out.
         size: Height and width to resize images to, bilinearly and whatever the proportions.
         channels: 1 to convert images to grey, 3 to RGB; transparent parts become white.
 
@@ -65,7 +68,7 @@ def open_source(
             option does not go with them.
     """
     given: dict[str, Any] = {"data_dir": data_dir, "key": key, "columns": columns}
-    given |= {"labels": labels, "size": size, "channels": channels}
+    given |= {"labels": labels, "header": header, "size": size, "channels": channels}
     options = {name: value for name, value in given.items() if value is not None}
     if channels not in (None, 1, 3):
         raise DataError(f"Expected 1 or 3 channels; got {channels}. Pass --channels 1 or 3.")
@@ -91,7 +94,7 @@ def open_source(
     elif kind == "an IDX file":
         train = _idx_file(path, labels)
     elif kind in TABLE_SUFFIXES:
-        train = table = table_file(path, columns, labels)
+        train = table = table_file(path, columns, labels, header)
         notice = table.notice
     else:
         train = _array(path, key, labels)
