@@ -111,8 +111,7 @@ def _prepare(
     with RandomStream(config.seed):
         vae = build_vae(config, event_shape).to(device)
         elbo = build_elbo(config, event_shape)
-    if not resume:
-        _calibrate(vae, splits, config.seed)
+    _calibrate(vae, splits, config.seed)  # of a run that goes on, the state replaces it
     trainer = Trainer(
         vae,
         elbo,

@@ -119,6 +119,9 @@ def check_data(
         for check, value in zip(checks, checked, strict=False):
             if check is not None:
                 check(value)
+    before_training = getattr(vae.likelihood, "before_training", None)
+    if before_training is not None:
+        before_training(whole[0])
     if hasattr(vae, "posterior_family"):
         check_parts(vae, *rows)
     with (

@@ -1,6 +1,9 @@
 """The distribution of D one-hot variables with K categories each, seen through its logits.
 
-Everything here is a pure function of a `(..., D, K)` tensor of logits, normalised or not.
+Everything here is a pure function of a `(..., D, K)` tensor of logits, normalised or not. Of
+probabilities p pass `p.log()`. `entropy` and `kl_divergence` refuse probabilities by name;
+`draw_codes` and `latent_kl_divergence` cannot: training calls them at every step, and a step never
+reads values from its device.
 """
 
 from __future__ import annotations
@@ -112,7 +115,11 @@ def entropy(logits: Tensor) -> Tensor:
 
     Returns:
         (...), between 0 and D log K.
+
+    Raises:
+        ValueError: probabilities in place of logits.
     """
+    _refuse_probabilities(logits)
     log_q = logits.log_softmax(-1)
     return -_expectation(log_q.exp(), log_q).sum(-1)
 
@@ -133,8 +140,28 @@ def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
     Returns:
         (...), never negative but for rounding; against the uniform prior D log K - entropy(q)
         (Eqs. 59 to 70 of [JL25]).
+
+    Raises:
+        ValueError: probabilities in place of logits.
     """
+    _refuse_probabilities(q_logits)
+    _refuse_probabilities(p_logits)
     return latent_kl_divergence(q_logits, p_logits).sum(-1)
+
+
+def _refuse_probabilities(logits: Tensor) -> None:
+    """Raise a ValueError where every row lies in [0, 1] and sums to one, as no logits do by chance.
+
+    Softmax would make of them another distribution, near the uniform one, without a word.
+    """
+    # Neither a graph that is made nor a vmap has values to look at.
+    if torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(logits):
+        return
+    if logits.numel() and (logits >= 0).all() and ((logits.sum(-1) - 1).abs() < 1e-3).all():
+        raise ValueError(
+            "Expected logits; got probabilities: each row lies in [0, 1] and sums to one. Pass "
+            "p.log() of probabilities p, or log_softmax(-1) of logits that look like them."
+        )
 
 
 def _expectation(q: Tensor, value: Tensor) -> Tensor:

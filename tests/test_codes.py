@@ -48,6 +48,27 @@ def test_kl_to_uniform(num_latents: int, num_categories: int) -> None:
     assert kl_divergence(logits, uniform).shape == (7,)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_probabilities_are_refused_and_their_logs_are_right(dtype: torch.dtype) -> None:
+    p = torch.tensor([[[0.5, 0.25, 0.25], [1, 0, 0]], [[0.1, 0.2, 0.7], [0, 0.5, 0.5]]]).to(dtype)
+    right = torch.tensor([1.5 * math.log(2), 0.8018185525433373 + math.log(2)]).to(dtype)
+    torch.testing.assert_close(entropy(p.log()), right)
+    logits = p.log()
+    uses = [
+        lambda: entropy(p),
+        lambda: entropy(p[0, 0]),
+        lambda: kl_divergence(p, logits),
+        lambda: kl_divergence(logits, p),
+        lambda: kl_divergence(logits, torch.full((3,), 1 / 3, dtype=dtype)),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"^Expected logits; got probabilities.*p\.log\(\)"):
+            use()
+    few = torch.tensor([[0.5, 0.5], [2.0, 1.0]])  # logits, of which one row looks like them
+    torch.testing.assert_close(torch.func.vmap(entropy)(few[:, None]).sum(), entropy(few))
+    assert entropy(torch.zeros(0, 2, 3)).shape == (0,)
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4, math.inf])
 def test_kl_is_never_negative_and_its_gradient_finite(scale: float) -> None:
     q = torch.randn(50, 3, 4)

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from zoo import LIKELIHOODS
+from zoo import LIKELIHOODS, P, make_vae
+
+from pyro_dvae import Laplace, Normal, RlooELBO, Trainer
 
 EVENT = (4,)
 NAMES = list(LIKELIHOODS)
@@ -224,3 +226,48 @@ def test_wrong_shapes(name: str) -> None:
     if likelihood.num_params > 1:
         with pytest.raises(ValueError, match=r"Expected parameters of shape.*num_params="):
             likelihood(make_params(likelihood)[..., :-1], 1)
+
+
+@pytest.mark.parametrize("family", [Normal, Laplace])
+@pytest.mark.parametrize("event", [(), (P,)])
+def test_fit_says_what_was_never_calibrated(family: Any, event: tuple[int, ...]) -> None:
+    for scale, offset in ((200.0, 1000.0), (1e-3, 0.0)):
+        vae, x = _real_vae(family(event)), offset + scale * torch.randn(50, P)
+        with pytest.warns(UserWarning, match=r"never calibrated; got a root.*calibrate\(x\)"):
+            Trainer(vae, RlooELBO(2), x)
+        vae.likelihood.calibrate(x)
+        Trainer(vae, RlooELBO(2), x)
+        assert vae.likelihood.location.shape == event
+    Trainer(_real_vae(family(event)), RlooELBO(2), 3 + 2 * torch.randn(50, P))
+
+
+@pytest.mark.parametrize("family", [Normal, Laplace])
+def test_one_location_and_spread_for_all_elements(family: Any) -> None:
+    x = torch.randn(30, 2, 2) * torch.arange(1.0, 5).reshape(2, 2)
+    one, flat = family(), family((1,))
+    one.calibrate(x)
+    flat.calibrate(x.reshape(-1, 1))
+    torch.testing.assert_close(one.location, flat.location[0])
+    torch.testing.assert_close(one.spread, flat.spread[0])
+
+
+def test_fit_calibrates_the_total_of_draws() -> None:
+    x = torch.tensor([[3.0, 4.0, 0.0, 2.0], [2.0, 2.0, 1.0, 0.0]])
+    vae = make_vae(likelihood="multinomial")
+    Trainer(vae, RlooELBO(2), x)
+    assert vae.likelihood.total_count == 7
+    Trainer(vae, RlooELBO(2), 3 * x)
+    assert vae.likelihood.total_count == 7
+
+
+def test_fit_says_it_of_columns() -> None:
+    vae, x = make_vae(likelihood="mixed"), LIKELIHOODS["mixed"].data((9, P))
+    x[:, 3] *= 1000
+    with pytest.warns(UserWarning, match="for Normal, which was never calibrated"):
+        Trainer(vae, RlooELBO(2), x)
+
+
+def _real_vae(likelihood: Any) -> Any:
+    vae = make_vae(likelihood="normal")
+    vae.likelihood = likelihood
+    return vae

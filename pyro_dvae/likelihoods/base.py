@@ -18,7 +18,8 @@ class Likelihood(nn.Module):
     A likelihood is a module with `num_params` (parameters per element of a datum), `support`, and
     `forward(params, event_dim)`, which returns a distribution whose last `event_dim` dimensions
     are one datum. `check(x)` refuses data outside the support. A subclass may change `features(x)`,
-    what an encoder sees of x, and add `calibrate(x)`, which sets buffers from training data.
+    what an encoder sees of x, and add `calibrate(x)`, which sets buffers from training data, and
+    `before_training(x)`, which `fit` calls with data to warn of what was never calibrated.
 
     The methods below see a datum as P elements in a row, and its parameters as (..., P), or
     (..., P, num_params) where num_params exceeds 1.

@@ -99,7 +99,8 @@ class Multinomial(_Counts):
 
     A bag of words: the event is the whole datum, and N is the datum's own, so that this is the
     log-probability of x given its N, in nats. What is drawn has N = `total_count`, which
-    `calibrate` sets to the mean of the training data (1 before). Params are (..., *event).
+    `calibrate` sets to the mean of the training data (1 before; `fit` calls it). Params are
+    (..., *event).
     """
 
     cost = 0
@@ -123,6 +124,11 @@ class Multinomial(_Counts):
         self.check(x)
         mean = x.sum(dtype=torch.float64) / len(x)
         self.total_count.copy_(mean.round().clamp(min=1))
+
+    def before_training(self, x: Tensor) -> None:
+        """Calibrate where nobody has: only draws depend on it."""
+        if self.total_count == 1:
+            self.calibrate(x)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum given its total."""

@@ -104,6 +104,11 @@ class Mixed(nn.Module):
         for block, own in zip(self.blocks, x.split(self.sizes, -1), strict=True):
             getattr(block, "calibrate", Tensor.detach)(own)
 
+    def before_training(self, x: Tensor) -> None:
+        """What the columns' likelihoods do before training on data (N, P)."""
+        for block, own in zip(self.blocks, x.split(self.sizes, -1), strict=True):
+            getattr(block, "before_training", Tensor.detach)(own)
+
 
 class _Columns(constraints.Constraint):
     """A row whose columns are in the supports of their blocks."""

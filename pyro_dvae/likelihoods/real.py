@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,6 +12,10 @@ from torch import Tensor
 
 from pyro_dvae.likelihoods.base import Likelihood, refuse_unless
 from pyro_dvae.likelihoods.numerics import log_scale
+
+_FAR = 10.0
+"""Root mean square of data in units of `spread` beyond which training from the start is hopeless;
+below its inverse too, where the units are too large."""
 
 
 class _LocationScale(Likelihood):
@@ -59,11 +64,14 @@ class _LocationScale(Likelihood):
     def calibrate(self, x: Tensor) -> None:
         """Set `location` and `spread` of every element from training data, (N, *event).
 
-        An element that never varies keeps a spread of 1.
+        One of each for all elements where event_shape is (). An element that never varies keeps a
+        spread of 1.
 
         Raises:
             ValueError: x is of another shape than event_shape, or not finite.
         """
+        if self.location.dim() == 0:
+            x = x.flatten()
         if x.shape[1:] != self.location.shape or len(x) == 0:
             raise ValueError(
                 f"Expected data of shape (N, *event) with event {tuple(self.location.shape)}; got "
@@ -74,6 +82,23 @@ class _LocationScale(Likelihood):
         varies = (x != x[0]).any(0) & (spread.to(self.spread.dtype) > 0)
         self.location.copy_(location)
         self.spread.copy_(torch.where(varies, spread, torch.ones_like(spread)))
+
+    @torch.no_grad()
+    def before_training(self, x: Tensor) -> None:
+        """Warn where nobody has called `calibrate`, and data (N, *event) are in far other units.
+
+        Not calibrated here: the weights may have been trained in the units as they are.
+        """
+        if self.location.any() or (self.spread != 1).any():
+            return
+        size = _mean(x.flatten(), torch.square).sqrt().item()
+        if size and not 1 / _FAR < size < _FAR:
+            warnings.warn(
+                f"Expected data near 0 with a spread near 1 for {type(self).__name__}, which was "
+                f"never calibrated; got a root mean square of {size:.3g}. Call "
+                "vae.likelihood.calibrate(x) with the training data before training.",
+                stacklevel=2,
+            )
 
     def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
