@@ -181,7 +181,7 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
     """
     import torch
 
-    from pyro_dvae.data import PARTS, binary_inputs, complaint, scan
+    from pyro_dvae.data import PARTS, Preparation, binary_inputs, complaint, refuse_unseen, scan
 
     from .inputs import open_file, run_splits
 
@@ -199,6 +199,10 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
     wrong = complaint(scan(rows))
     if wrong is not None:
         fail(f"{data}: {wrong}")
+    if tuple(rows.event_shape) == tuple(run.event_shape):  # else refused below
+        preparation = Preparation(config.binarize, config.range, config.likelihood)
+        names = run.data.get("columns")
+        refuse_unseen(rows, preparation, run.vae.likelihood, str(data), names)
     values = rows.read(torch.arange(len(rows)))
     x = binary_inputs(
         values, run.event_shape, config.binarize, config.seed, config.range, config.likelihood

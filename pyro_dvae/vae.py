@@ -156,9 +156,16 @@ class DiscreteVAE(PyroModule):
         """The most probable code of q(z|x), (B, D, K) one-hot.
 
         Of more than `MAX_CODES` codes of a sequential guide it is found latent by latent.
+
+        Raises:
+            ValueError: the likelihood does not take the data, of which an encoder could tell
+                nothing.
         """
+        check = getattr(self.likelihood, "check", None)
         codes = []
         for rows in x.split(ROWS):
+            if check is not None:
+                check(rows)
             q = self.posterior(rows)
             num_latents, num_categories = q.event_shape
             few = num_codes(num_latents, num_categories) <= MAX_CODES

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -55,3 +56,64 @@ def test_a_header_of_numbers(pdvae: Run) -> None:
     status, _, err = pdvae("encode", "run", "--data=less.csv", "-od.csv")
     assert (status, err.count("\n")) == (2, 1)
     assert "a column of less.csv: 2003, 2002, x; got '2001'" in err
+
+
+@pytest.fixture
+def mixed(pdvae: Run) -> Run:
+    """A run of a table of levels 0 to 3, counts and numbers, and how to change a cell of it."""
+    source = np.random.default_rng(0)
+    columns = [source.integers(0, 4, 200), source.poisson(30, 200), source.normal(size=200)]
+    rows = [f"{a},{b},{c:g}" for a, b, c in zip(*columns, strict=True)]
+
+    Path("x.csv").write_text("level,how many,real\n" + "\n".join(rows) + "\n")
+    assert pdvae("fit", "run", "--data=x.csv", "--likelihood=mixed", *SMALL)[0] == 0
+    return pdvae
+
+
+@pytest.mark.parametrize(
+    ("row", "cells", "message"),
+    [
+        (4, "7,3,0", "whole numbers from 0 to 3 in column 'level', as the model was trained on; "),
+        (4, "-1,3,0", "in column 'level', as the model was trained on; got -1 in row 4 of new.csv"),
+        (9, "1.5,3,0", "got 1.5 in row 9 of new.csv (the first is row 1). Mend or leave out"),
+        (200, "1,-1,0", "whole numbers from 0 on in column 'how many', as the model was"),
+        (200, "1,2.5,0", "got 2.5 in row 200 of new.csv"),
+    ],
+)
+def test_a_value_that_training_never_saw(mixed: Run, row: int, cells: str, message: str) -> None:
+    lines = Path("x.csv").read_text().splitlines()
+    lines[row] = cells  # the header is line 0
+    Path("new.csv").write_text("\n".join(lines) + "\n")
+    for command in (["score"], ["score", "-oout.csv"], ["encode", "-oout.csv"]):
+        status, out, err = mixed(command[0], "run", "--data=new.csv", *command[1:])
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+        assert not Path("out.csv").exists()
+
+
+KINDS: list[tuple[str, np.ndarray, float, str]] = [
+    ("categorical:4", np.arange(80).reshape(40, 2) % 4, 4, "whole numbers from 0 to 3"),
+    ("poisson", np.arange(80).reshape(40, 2), -1, "whole numbers from 0 to 16777216"),
+    ("continuous-bernoulli", np.linspace(0, 1, 80).reshape(40, 2), 1.5, "numbers from 0 to 1"),
+    ("beta", np.linspace(0.1, 0.9, 80).reshape(40, 2), 1.0, "numbers from 0 to 1 (its ends"),
+    ("bernoulli", np.arange(80).reshape(40, 2) % 2, 2, "whole numbers from 0 to 1"),
+    ("bernoulli --range=0,79", np.arange(80.0).reshape(40, 2), 80, "numbers from 0 to 79"),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "values", "wrong", "known"), KINDS)
+def test_a_value_outside_of_a_likelihood(
+    pdvae: Run, likelihood: str, values: np.ndarray, wrong: float, known: str
+) -> None:
+    np.save("x.npy", values)
+    name = f"--likelihood={likelihood}".split()
+    assert pdvae("fit", "run", "--data=x.npy", *name, *SMALL)[0] == 0
+    values = values.copy()
+    values[17, 1] = wrong
+    np.save("new.npy", values)
+    for command in (["score"], ["encode", "-oout.csv"]):
+        status, out, err = pdvae(command[0], "run", "--data=new.npy", *command[1:])
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert f"Expected {known}" in err
+        assert f"in column 1 (counted from 0), as the model was trained on; got {wrong:g} in" in err
+        assert "in row 18 of new.npy" in err

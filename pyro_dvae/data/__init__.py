@@ -21,6 +21,7 @@ from pyro_dvae.data.served import PreparedData
 from pyro_dvae.data.sources import open_source
 from pyro_dvae.data.splits import PARTS, Part, Splits, make_splits
 from pyro_dvae.data.torchvision_sets import TORCHVISION_SETS
+from pyro_dvae.data.unseen import refuse_unseen
 
 __all__ = [
     "BINARIZATIONS",
@@ -61,6 +62,7 @@ __all__ = [
     "open_source",
     "read_idx",
     "refuse_unlike",
+    "refuse_unseen",
     "scan",
     "split",
 ]

@@ -84,7 +84,9 @@ class Mixed(nn.Module):
                 for j, column in enumerate(columns.unbind(-1)):
                     reason = _refusal(check, column)
                     if reason:
-                        raise ValueError(f"Column {start + j}: {reason}")
+                        outside = ~self.support.inside(x)[..., start + j].flatten()
+                        row = int(outside.int().argmax())
+                        raise ValueError(f"Column {start + j}: {reason} The first is in row {row}.")
                 raise ValueError(f"Columns {start} and on: {_refusal(check, columns)}")
             start += columns.shape[-1]
 
@@ -119,11 +121,26 @@ class _Columns(constraints.Constraint):
         self.parts, self.sizes = parts, sizes
         self.is_discrete = all(part.is_discrete for part in parts)
 
-    def check(self, value: Tensor) -> Tensor:
-        """Whether each row is in the support."""
+    def inside(self, value: Tensor) -> Tensor:
+        """Whether each column of each row is in its support, (..., P)."""
         columns = value.split(self.sizes, -1)
         inside = [part.check(own) for part, own in zip(self.parts, columns, strict=True)]
-        return torch.cat(inside, -1).all(-1)
+        return torch.cat(inside, -1)
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether each row is in the support."""
+        return self.inside(value).all(-1)
+
+    def describe(self, column: int) -> str:
+        """The values that a column's likelihood takes, in words."""
+        of_columns = [p for p, n in zip(self.parts, self.sizes, strict=True) for _ in range(n)]
+        part = of_columns[column]
+        what = "whole numbers" if part.is_discrete else "numbers"
+        if part is constraints.boolean:
+            return "0 or 1"
+        if hasattr(part, "upper_bound"):
+            return f"{what} from {part.lower_bound:g} to {part.upper_bound:g}"
+        return f"{what} from {part.lower_bound:g} on" if hasattr(part, "lower_bound") else what
 
 
 class _MixedDistribution(TorchDistribution):
