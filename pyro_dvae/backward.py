@@ -10,12 +10,26 @@ from typing import Any, ClassVar, cast
 
 import torch
 from pyro.poutine.runtime import am_i_wrapped
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.adam import FusedAdam
 from pyro_dvae.codes import log_exponentials
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.direct import Descent, descent, is_plain
-from pyro_dvae.elbos.score_function import ScoreFunctionELBO
+from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
+from pyro_dvae.guides import MeanFieldGuide
+from pyro_dvae.likelihoods import Bernoulli
+from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
+from pyro_dvae.originals import (
+    attributes,
+    has_hooks,
+    is_original,
+    is_unchanged,
+    members,
+    same,
+    weight_has_hooks,
+)
+from pyro_dvae.priors import LearnedPrior, UniformPrior
 from pyro_dvae.process import without_checks
 from pyro_dvae.vae import DiscreteVAE
 
@@ -33,19 +47,29 @@ class Backward:
         self.vae, self.elbo, self.optimizer = vae, elbo, optimizer
         self._is_plain = needs_no_traces(vae, elbo)
         self._is_wrapped = am_i_wrapped()
-        self._modules = [*vae.modules()]
+        self._remember()
         self._one = torch.ones((), device=optimizer.device, dtype=torch.float32)
 
     def notice_changes(self) -> bool:
-        """Before an epoch: whether a part is another; then the step's graphs are no longer valid.
+        """Before an epoch: whether something is another; then the step's graphs are not valid.
 
-        Also notices whether handlers of Pyro are in place, which want to see the programs' sites.
+        It may be a part of the model, a setting or method of one, or a weight that was frozen or
+        thawed. Also notices whether handlers of Pyro are in place, which want to see the
+        programs' sites.
         """
         self._is_wrapped = am_i_wrapped()
-        before, self._modules = self._modules, [*self.vae.modules()]
-        changed = self._modules != before
-        self._is_plain = self._is_plain and not changed
-        return changed
+        before = self._parts, self._settings, self._trained
+        self._remember()
+        same_parts = same(self._parts, before[0])
+        # The traces that showed a plain model were those of other parts.
+        self._is_plain = self._is_plain and same_parts and is_as_written(self.vae, self.elbo)
+        return not (same_parts and same(self._settings, before[1]) and self._trained == before[2])
+
+    def _remember(self) -> None:
+        self._parts = attributes(self.vae, methods=True)
+        owners = [part for part in (self.vae, self.elbo) if isinstance(part, nn.Module)]
+        self._settings = [each for part in owners for each in attributes(part, methods=False)]
+        self._trained = [weight.requires_grad for weight in self.optimizer.weights]
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """Set each weight's gradient of the mean loss per datum; never reads from the device.
@@ -76,12 +100,34 @@ class Backward:
 def needs_no_traces(vae: Any, elbo: Any) -> bool:
     """Whether `descent` gives a model's gradient, once the ELBO has seen the model's traces."""
     with without_checks():
-        if type(vae) is not DiscreteVAE or not isinstance(elbo, ScoreFunctionELBO):
-            return False
-        # What somebody has written of these would not be asked.
-        names = ("differentiable_loss", "terms", "bound", "objective", "surrogate")
-        ours = all(getattr(elbo, name).__module__.startswith("pyro_dvae.") for name in names)
-        return ours and elbo.analytic_kl and not elbo.needs_traces and is_plain(vae)
+        return is_as_written(vae, elbo) and is_plain(vae)
+
+
+def is_as_written(vae: Any, elbo: Any) -> bool:
+    """Whether `descent` asks all that the traces would: nothing that it passes over was changed.
+
+    It asks an ELBO's `advantage` alone, calls neither the model's programs nor hooks of its prior,
+    guide and likelihood, and writes out what four classes of these do.
+    """
+    if type(vae) is not DiscreteVAE or not isinstance(elbo, ScoreFunctionELBO):
+        return False
+    parts = (vae.prior, vae.posterior_family, vae.likelihood)
+    return (
+        elbo.analytic_kl
+        and not elbo.needs_traces
+        and is_original(elbo, _ELBOS, free=("advantage", "_baseline"))
+        and is_original(vae, _MODEL)
+        and all(is_unchanged(part, _PARTS) for part in parts)
+        and not has_hooks(parts)
+        and (type(vae.prior) is not UniformPrior or not vae.prior.logits.any())
+    )
+
+
+_ELBOS = members(DiscreteELBO, ScoreFunctionELBO, ReinforceELBO, RlooELBO)
+_MODEL = members(DiscreteVAE)
+_PARTS = members(
+    UniformPrior, LearnedPrior, MeanFieldGuide, Likelihood, Bernoulli, FlatDistribution
+)
 
 
 def torch_compiles() -> bool:
@@ -115,10 +161,24 @@ class CompiledBackward(Backward):
         # A number would be part of the graph, and to change it would compile the graph anew.
         self._beta = torch.zeros((), device=optimizer.device)
         self._draws: Tensor | None = None
+        self._is_watched = self._has_hooks()
+
+    def notice_changes(self) -> bool:
+        """See `Backward`; a graph that is no longer valid is compiled anew."""
+        changed = super().notice_changes()
+        self._is_watched = self._has_hooks()
+        if changed:
+            self._compiled = self._draws = None
+        return changed
+
+    def _has_hooks(self) -> bool:
+        # A graph has no place for them; one of before they were put there would not call them.
+        weights = self.optimizer.weights
+        return has_hooks(self.vae.modules()) or any(map(weight_has_hooks, weights))
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """See `Backward`."""
-        eagerly = self._failed or not self._is_plain or self._is_wrapped
+        eagerly = self._failed or not self._is_plain or self._is_wrapped or self._is_watched
         if eagerly or len(batch[0]) != self.batch_size:
             return super().__call__(batch, bad)
         self.optimizer.forget_gradients()  # so that the graph writes into their memory

@@ -15,20 +15,23 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.nn.modules import module
 
 
 class Layers(nn.Sequential):
     """Linear layers and ReLU, called as one: to call a module takes as long as a small layer does.
 
-    A layer that is something else, or that somebody watches through a hook of its own, is called
-    as ever.
+    A layer that is something else, or that somebody has changed or watches through a hook, is
+    called as ever.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., size of the first) -> (..., size of the last)."""
+        everywhere = module._has_any_global_hook()
         for layer in self._modules.values():
             watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-            if watched or layer._backward_pre_hooks or type(layer) not in (nn.Linear, nn.ReLU):
+            own = watched or layer._backward_pre_hooks or "forward" in layer.__dict__
+            if own or everywhere or type(layer) not in (nn.Linear, nn.ReLU):
                 input = layer(input)
             elif weights := layer._parameters:
                 input = linear(input, cast(Tensor, weights["weight"]), weights["bias"])
