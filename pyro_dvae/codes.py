@@ -8,6 +8,7 @@ reads values from its device.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyro.distributions as dist
@@ -83,6 +84,12 @@ def one_hot(index: Tensor, num_categories: int, *, dtype: torch.dtype | None = N
     dtype = torch.get_default_dtype() if dtype is None else dtype
     code = torch.zeros(*index.shape, num_categories, dtype=dtype, device=index.device)
     return code.scatter_(-1, index.unsqueeze(-1), 1)
+
+
+def total(values: Iterable[Tensor]) -> Tensor:
+    """Their sum; where there are none a zero on the CPU, which goes with tensors of any device."""
+    each = iter(values)
+    return sum(each, next(each, torch.zeros((), device="cpu")))
 
 
 def log_exponentials(like: Tensor, *num: int) -> Tensor:

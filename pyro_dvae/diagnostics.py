@@ -70,8 +70,10 @@ def reference_gradient(vae: Any, x: Batch, *, num_draws: int = 2000) -> tuple[Te
     if num_codes(*code) <= MAX_CODES:
         return _gradient(vae, EnumeratedELBO(max_plate_nesting=1), x), "enumeration"
     elbo = RlooELBO(8, max_plate_nesting=1)
-    mean = sum(_gradient(vae, elbo, x) / num_draws for _ in range(num_draws))
-    return torch.as_tensor(mean), f"mean of {num_draws} RLOO steps of 8 particles"
+    mean = _gradient(vae, elbo, x) / num_draws
+    for _ in range(1, num_draws):
+        mean += _gradient(vae, elbo, x) / num_draws
+    return mean, f"mean of {num_draws} RLOO steps of 8 particles"
 
 
 def gradient_statistics(
@@ -168,9 +170,9 @@ class _Statistics:
     def __init__(self, exact: Tensor, num_draws: int) -> None:
         self.exact = exact
         self.blocks = exact.new_zeros(_BLOCKS, len(exact))
-        self.counts = torch.zeros(_BLOCKS, dtype=torch.float64)
-        self.squares = torch.zeros(_BLOCKS, dtype=torch.float64)
-        self.cosines = torch.zeros(_BLOCKS, dtype=torch.float64)
+        self.counts, self.squares, self.cosines = torch.zeros(
+            3, _BLOCKS, dtype=torch.float64, device="cpu"
+        )
         self.norm = exact.double().norm()
 
     def add(self, gradient: Tensor) -> None:
@@ -187,19 +189,20 @@ class _Statistics:
         blocks, exact = self.blocks.double().cpu(), self.exact.double().cpu()
         gram, along = blocks @ blocks.T, blocks @ exact
         norm2 = float(exact @ exact)
-        rows = [self._numbers(gram, along, norm2, torch.ones(_BLOCKS, dtype=torch.bool))]
+        whole = torch.ones(_BLOCKS, dtype=torch.bool, device="cpu")
+        rows = [self._numbers(gram, along, norm2, whole)]
         for left_out in range(_BLOCKS):
-            kept = torch.ones(_BLOCKS, dtype=torch.bool)
+            kept = whole.clone()
             kept[left_out] = False
             rows.append(self._numbers(gram, along, norm2, kept))
-        whole, *jackknife = rows
+        figures, *jackknife = rows
         errors = []
         for column in zip(*jackknife, strict=True):
-            values = torch.tensor(column, dtype=torch.float64)
+            values = torch.tensor(column, dtype=torch.float64, device="cpu")
             finite = values[values.isfinite()]
-            spread = (finite - finite.mean()).square().sum() if len(finite) else torch.zeros(())
+            spread = (finite - finite.mean()).square().sum() if len(finite) else 0.0
             errors.append(math.sqrt((_BLOCKS - 1) / _BLOCKS * float(spread)))
-        squared_bias, variance, snr, cosine = map(Estimate, whole, errors)
+        squared_bias, variance, snr, cosine = map(Estimate, figures, errors)
         bias = _root(squared_bias)
         relative = bias.value / math.sqrt(norm2) if norm2 > 0 else math.nan
         return bias, relative, variance, snr, cosine

@@ -122,7 +122,7 @@ def latents_figure(vae: DiscreteVAE, x: Tensor, shade: Shade | None = None) -> F
     num_latents, num_categories = code.shape
     varied = index.expand(num_latents, num_categories, num_latents).clone()
     for latent in range(num_latents):
-        varied[latent, :, latent] = torch.arange(num_categories)
+        varied[latent, :, latent] = torch.arange(num_categories, device=varied.device)
     means = vae.decode(one_hot(varied, num_categories, dtype=code.dtype)).mean  # (D, K, *event)
     if shade is not None:
         x, means = shade(x), shade(means)

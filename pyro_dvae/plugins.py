@@ -41,7 +41,7 @@ def own_encoder(name: str, event_shape: Shape, num_latents: int, num_outputs: in
     }
     part = Part("encoder", name, settings)
     network = _build(part)
-    x = torch.rand(2, *event_shape, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(2, *event_shape, generator=torch.Generator().manual_seed(0), device="cpu")
     part = part._replace(output="(rows, num_latents, num_outputs)")
     try_network(part, network, {"data": x}, len(event_shape), (num_latents, num_outputs))
     return network
@@ -71,7 +71,7 @@ def own_decoder(
     part = Part("decoder", name, settings)
     network = _build(part)
     generator = torch.Generator().manual_seed(0)
-    index = torch.randint(num_categories, (2, 3, num_latents), generator=generator)
+    index = torch.randint(num_categories, (2, 3, num_latents), generator=generator, device="cpu")
     z = nn.functional.one_hot(index, num_categories).to(torch.get_default_dtype())
     codes = {"codes": z[:, 0], "codes with two leading dimensions": z}
     extra = (num_params,) if num_params > 1 else ()

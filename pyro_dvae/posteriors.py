@@ -264,7 +264,9 @@ def _conditional(q: SequentialCodes, prefix: Tensor) -> Tensor:
 
 
 def _uniforms(batch: int, num_samples: int, num_latents: int, generator: torch.Generator) -> Tensor:
-    return torch.rand(batch, num_samples, num_latents, dtype=torch.float64, generator=generator)
+    return torch.rand(
+        batch, num_samples, num_latents, dtype=torch.float64, generator=generator, device="cpu"
+    )
 
 
 def _inverse(log_q: Tensor, uniforms: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pyro_dvae.assembly import in_eval_mode
 from pyro_dvae.checks import at_least, one_of
-from pyro_dvae.codes import MAX_CODES, kl_divergence
+from pyro_dvae.codes import MAX_CODES, kl_divergence, total
 from pyro_dvae.importance import draw_in_chunks, importance_bound
 from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, Joint, JointBlock, log_sum, unchecked, wide
 from pyro_dvae.posteriors import CONDITIONALS, FactorisedPosterior, Posterior, posterior_of
@@ -229,10 +229,10 @@ def _drawn_terms(
     means = {name: value.mean(-1) for name, value in drawn.items()}
     means |= {name: value for name, value in closed.items() if value is not None}
     kl = [value for name, value in drawn.items() if name != "log_likelihood"]
-    sums = {**drawn, "elbo": sum(drawn.values())}
+    sums = {**drawn, "elbo": total(drawn.values())}
     if kl:
-        sums["kl"] = sum(kl)
-    variances = {name: torch.as_tensor(value).var(-1) / num_samples for name, value in sums.items()}
+        sums["kl"] = total(kl)
+    variances = {name: value.var(-1) / num_samples for name, value in sums.items()}
     return DatumTerms(**means, log_marginal=None, importance_bound=None, variances=variances)
 
 

@@ -11,7 +11,7 @@ from pyro.distributions import constraints
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, draw_codes
+from pyro_dvae.codes import code_logits, draw_codes, total
 
 
 class SequentialCodes(TorchDistribution):
@@ -70,12 +70,11 @@ class SequentialCodes(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """sum_d log p(z_d | z_1 ... z_{d-1}), (...), of codes (..., D, K), in nats."""
-        total: Tensor | float = 0.0
-        for latent in range(self.event_shape[0]):
-            chosen = value[..., latent, :]
-            total = total + expected_log(chosen, self.conditional(value[..., :latent, :]))
-        total = torch.as_tensor(total)
-        return total.expand(torch.broadcast_shapes(total.shape, self.batch_shape))
+        log_p = total(
+            expected_log(value[..., latent, :], self.conditional(value[..., :latent, :]))
+            for latent in range(self.event_shape[0])
+        )
+        return log_p.expand(torch.broadcast_shapes(log_p.shape, self.batch_shape))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw one latent after the other, (*sample_shape, *batch, D, K)."""

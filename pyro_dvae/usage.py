@@ -43,9 +43,9 @@ class UsageCounter:
         self.prior_logits = code_logits(prior)
         self.factorised = self.prior_logits is not None
         self.num_data = 0
-        self.aggregate: Tensor = torch.zeros(())
-        self.entropy: Tensor = torch.zeros(())
-        self.kl: Tensor = torch.zeros(())
+        self.aggregate: Tensor = torch.zeros((), device="cpu")
+        self.entropy: Tensor = torch.zeros((), device="cpu")
+        self.kl: Tensor = torch.zeros((), device="cpu")
         self.codes: Counter[tuple[int, ...]] = Counter()
 
     def add(self, posterior: Posterior) -> None:
@@ -65,7 +65,7 @@ class UsageCounter:
         # q as logits: a category that no datum uses has log 0, which entropy leaves out.
         aggregate = entropy((self.aggregate / self.num_data).log().unsqueeze(-2))  # (D,)
         information = (aggregate - self.entropy / self.num_data).clamp(min=0)
-        counts = torch.tensor(list(self.codes.values()), dtype=torch.float64)
+        counts = torch.tensor(list(self.codes.values()), dtype=torch.float64, device="cpu")
         return Usage(
             _numbers(self.kl / self.num_data) if self.factorised else None,
             _numbers(information),

@@ -73,10 +73,10 @@ def allot(
         kept = f"{validation} of {num_data} data for validation"
         kept += f" and {test} for testing" if test else ""
         raise ValueError(f"Expected data in both parts; got {kept}. Keep less apart.")
-    order = torch.randperm(num_data, generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(num_data, generator=torch.Generator().manual_seed(seed), device="cpu")
     if labels is not None:
         order = _by_quantile(order, labels)
-    part = torch.zeros(num_data, dtype=torch.uint8)
+    part = torch.zeros(num_data, dtype=torch.uint8, device="cpu")
     part[order[:num_validation]] = 1
     part[order[num_validation : num_validation + num_test]] = 2
     train, held, tested = ((part == number).nonzero().flatten() for number in range(3))
@@ -88,7 +88,7 @@ def _by_quantile(order: Tensor, labels: Tensor) -> Tensor:
     grouped = order[labels[order].argsort(stable=True)]
     _, counts = labels[grouped].unique_consecutive(return_counts=True)
     ends = counts.cumsum(0)
-    rank = torch.arange(len(order)) - (ends - counts).repeat_interleave(counts)
-    quantile = torch.empty(len(order), dtype=torch.float64)
+    rank = torch.arange(len(order), device="cpu") - (ends - counts).repeat_interleave(counts)
+    quantile = torch.empty(len(order), dtype=torch.float64, device="cpu")
     quantile[grouped] = (rank.double() + 0.5) / counts.repeat_interleave(counts)
     return order[quantile[order].argsort(stable=True)]

@@ -78,12 +78,12 @@ class BlockData:
     def order(self, generator: torch.Generator) -> Tensor:
         """The rows in the order of one epoch, (N,) int64, on the CPU."""
         size = self.block_size
-        blocks = torch.randperm(-(-len(self) // size), generator=generator)
-        order, start = torch.empty(len(self), dtype=torch.int64), 0
+        blocks = torch.randperm(-(-len(self) // size), generator=generator, device="cpu")
+        order, start = torch.empty(len(self), dtype=torch.int64, device="cpu"), 0
         for window in blocks.split(self.window):
-            rows = (window[:, None] * size + torch.arange(size)).flatten()
+            rows = (window[:, None] * size + torch.arange(size, device="cpu")).flatten()
             rows = rows[rows < len(self)]  # the last block may be shorter
-            rows = rows[torch.randperm(len(rows), generator=generator)]
+            rows = rows[torch.randperm(len(rows), generator=generator, device="cpu")]
             order[start : start + len(rows)] = rows
             start += len(rows)
         self._sequence, self._place, self._held = blocks, blocks.argsort(), {}
@@ -116,7 +116,7 @@ class BlockData:
         """
         generator = torch.Generator().manual_seed(seed)
         x = torch.empty((len(self), *self.event_shape), dtype=torch.float32, device=self.device)
-        for places in torch.arange(len(self)).split(self.block_size):
+        for places in torch.arange(len(self), device="cpu").split(self.block_size):
             rows = self._rows(places)
             x[places[0] : places[-1] + 1] = self._serve(self.rows.read(rows), rows, generator)
         return x
@@ -152,7 +152,7 @@ class BlockData:
         size = self.block_size
         slots = self._place[index // size] * size + index % size
         windows = slots // (self.window * size)
-        values = torch.empty((len(index), *self.event_shape), dtype=self.rows.dtype)
+        values = torch.empty((len(index), *self.event_shape), dtype=self.rows.dtype, device="cpu")
         for number in windows.unique().tolist():
             here = windows == number
             values[here] = self._window(number)[slots[here] - number * self.window * size]
@@ -165,7 +165,9 @@ class BlockData:
         blocks = cast(Tensor, self._sequence).split(self.window)
         if not self._rooms:
             shape = (len(blocks[0]) * self.block_size, *self.event_shape)
-            self._rooms = [torch.empty(shape, dtype=self.rows.dtype) for _ in blocks[:2]]
+            self._rooms = [
+                torch.empty(shape, dtype=self.rows.dtype, device="cpu") for _ in blocks[:2]
+            ]
         for wanted in range(number, min(number + 2, len(blocks))):
             if wanted not in self._held:
                 # Nobody looks at the window before the last, and the one reader fills in turn.
@@ -177,7 +179,7 @@ class BlockData:
         size = self.block_size
         for slot, block in enumerate(blocks.tolist()):
             stop = min((block + 1) * size, len(self))
-            rows = self._rows(torch.arange(block * size, stop))
+            rows = self._rows(torch.arange(block * size, stop, device="cpu"))
             values[slot * size : slot * size + len(rows)] = self.rows.read(rows)
         return values
 

@@ -32,8 +32,8 @@ def mixed_spec(rows: Rows) -> str:
             f"Expected rows of columns for the mixed likelihood; got data of shape "
             f"{(len(rows), *rows.event_shape)}. Use --likelihood for all of a datum, normal say."
         )
-    low = torch.full(rows.event_shape, torch.inf, dtype=torch.float64)
-    high, whole = -low, torch.ones(rows.event_shape, dtype=torch.bool)
+    low = torch.full(rows.event_shape, torch.inf, dtype=torch.float64, device="cpu")
+    high, whole = -low, torch.ones(rows.event_shape, dtype=torch.bool, device="cpu")
     for index in in_blocks(rows):
         values = rows.read(index).double()
         low = torch.minimum(low, values.amin(0))

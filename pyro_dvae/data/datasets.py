@@ -59,7 +59,7 @@ class DatasetRows:
                     f"Expected a whole number as label of every item in {_kind(self._dataset)}; "
                     f"got none for item {found.index(None)}. Number the classes."
                 )
-            self._labels = torch.tensor(found, dtype=torch.int64)
+            self._labels = torch.tensor(found, dtype=torch.int64, device="cpu")
         return self._labels
 
     def read(self, index: Tensor) -> Tensor:
@@ -84,7 +84,9 @@ class DatasetRows:
             if isinstance(item, tuple | list):
                 x, label = item[0], _label(item[1]) if len(item) > 1 else None
             is_image = hasattr(x, "getbands")
-            return to_tensor(np.array(x)) if is_image else _checked(torch.as_tensor(x)), label
+            if is_image:
+                return to_tensor(np.array(x)), label
+            return _checked(torch.as_tensor(x, device="cpu")), label
 
 
 def as_rows(data: Any, labels: Any = None) -> Rows:

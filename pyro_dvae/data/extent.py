@@ -64,7 +64,7 @@ def is_whole(values: Tensor) -> bool:
 
 def in_blocks(rows: Rows, size: int = _READ_BYTES) -> tuple[Tensor, ...]:
     """The indices of all rows, in blocks of about so many bytes."""
-    return torch.arange(len(rows)).split(max(1, size // row_bytes(rows)))
+    return torch.arange(len(rows), device="cpu").split(max(1, size // row_bytes(rows)))
 
 
 def row_bytes(rows: Rows) -> int:

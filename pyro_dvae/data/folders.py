@@ -164,4 +164,4 @@ def _find(folder: Path, left_out: _LeftOut) -> tuple[list[Path], Labels | None]:
         return found, None
     numbers = [i for i, images in enumerate(by_class.values()) for _ in images]
     files = [image for images in by_class.values() for image in images]
-    return files, (torch.tensor(numbers), tuple(by_class))
+    return files, (torch.tensor(numbers, device="cpu"), tuple(by_class))

@@ -105,7 +105,7 @@ def number_classes(values: NDArray[Any], where: str) -> Labels:
         except ValueError:
             names = sorted(set(text))
             number = {name: i for i, name in enumerate(names)}
-            return torch.tensor([number[name] for name in text]), tuple(names)
+            return torch.tensor([number[name] for name in text], device="cpu"), tuple(names)
     with np.errstate(invalid="ignore"):
         numbers = values.astype(np.int64)
     wrong = numbers != values

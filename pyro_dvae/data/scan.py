@@ -113,9 +113,9 @@ class _Found:
     """What the blocks of data had up to now."""
 
     def __init__(self, rows: Rows, num_columns: int) -> None:
-        self.low = torch.full((num_columns,), torch.inf, dtype=torch.float64)
+        self.low = torch.full((num_columns,), torch.inf, dtype=torch.float64, device="cpu")
         self.high = -self.low
-        self.num_missing = torch.zeros(num_columns, dtype=torch.int64)
+        self.num_missing = torch.zeros(num_columns, dtype=torch.int64, device="cpu")
         self.is_whole = True
         self.num_infinite = 0
         self.first_bad: tuple[int, ...] | None = None

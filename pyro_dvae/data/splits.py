@@ -76,7 +76,7 @@ class Splits(NamedTuple):
         x = {"validation": self.validation, "test": self.test}.get(name)
         return Part(
             self.train.fixed(self.seed) if x is None else x,
-            rows.read(torch.arange(len(rows))),
+            rows.read(torch.arange(len(rows), device="cpu")),
             rows.labels,
         )
 
@@ -169,7 +169,7 @@ def _serving(
 ) -> PreparedData | BlockData:
     labels = rows.labels if with_labels else None
     if isinstance(rows, TensorRows) or len(rows) * row_bytes(rows) <= IN_MEMORY:
-        values = rows.read(torch.arange(len(rows)))
+        values = rows.read(torch.arange(len(rows), device="cpu"))
         return PreparedData(values, preparation, seed=seed, labels=labels)
     return BlockData(rows, preparation, seed=seed, labels=labels)
 

@@ -137,4 +137,6 @@ def _find_torchvision(name: str, its: _Set, folder: Path, asked: bool) -> _Found
 
 
 def _in_memory(rows: DatasetRows) -> TensorRows:
-    return TensorRows(rows.read(torch.arange(len(rows))), rows.labels, rows.label_names)
+    return TensorRows(
+        rows.read(torch.arange(len(rows), device="cpu")), rows.labels, rows.label_names
+    )

@@ -11,7 +11,7 @@ from pyro.distributions.util import is_identically_zero
 from pyro.infer import ELBO
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, latent_kl_divergence
+from pyro_dvae.codes import code_logits, latent_kl_divergence, total
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
@@ -190,8 +190,8 @@ class DiscreteELBO(ELBO, nn.Module):
         closed = self.closed_form_sites(pair)
         first = next(iter(pair.guide_sites), None)
         observed = [site for site in pair.model_sites.values() if site["is_observed"]]
-        log_likelihood = torch.as_tensor(sum(per_datum(site["log_prob"]) for site in observed))
-        kl = penalty = drawn_penalty = log_guide = torch.zeros(())
+        log_likelihood = total(per_datum(site["log_prob"]) for site in observed)
+        kl = penalty = drawn_penalty = log_guide = torch.zeros((), device="cpu")
         for name, site in pair.guide_sites.items():
             score = site["score_parts"].score_function
             if not is_identically_zero(score):

@@ -12,7 +12,7 @@ from pyro.distributions.util import is_identically_zero
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, is_one_hot, log_exponentials
+from pyro_dvae.codes import code_logits, is_one_hot, log_exponentials, total
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.pair import Pair
 from pyro_dvae.elbos.score_function import show_parameters_to_svi
@@ -73,7 +73,7 @@ class RelaxELBO(DiscreteELBO):
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator, and that of its second moment."""
-        surrogate, moment = self.objective(terms), torch.zeros(())
+        surrogate, moment = self.objective(terms), torch.zeros((), device="cpu")
         if not torch.is_grad_enabled():
             return surrogate
         show_parameters_to_svi(self)
@@ -158,7 +158,7 @@ def _other_scores(pair: Pair) -> Tensor:
         if name not in pair.codes
     ]
     flat = (pair.plates.flat(score) for score in scores if not is_identically_zero(score))
-    return torch.as_tensor(sum(flat))
+    return total(flat)
 
 
 def gumbels_given(code: Tensor, log_p: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes, total
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
@@ -248,13 +248,13 @@ class MarginalELBO(_SummedELBO):
 def _log_guide(pair: Pair, summed: Collection[str]) -> Tensor:
     """Log q(z|x) of the codes, (*codes, 1, *batch)."""
     sites = [site for name, site in pair.guide_sites.items() if name in summed]
-    return torch.as_tensor(sum(pair.plates.flat(log_density(site)) for site in sites))
+    return total(pair.plates.flat(log_density(site)) for site in sites)
 
 
 def _log_prior(pair: Pair) -> Tensor:
     """Log p(z) of the codes, those of the model alone too, (*codes, 1, *batch)."""
     parts = (log_density(site) for site in pair.latents.values())
-    return torch.as_tensor(sum(pair.plates.flat(part) for part in parts))
+    return total(pair.plates.flat(part) for part in parts)
 
 
 def _why_one_datum(pair: Pair) -> str:

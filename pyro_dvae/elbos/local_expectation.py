@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pyro_dvae.codes import total
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.pair import scored_codes
 
@@ -91,5 +92,5 @@ def _law_and_signal(terms: Terms) -> Tensor:
     # A factor is no draw, though Pyro counts it as a site.
     flat = terms.pair.plates.flat
     sites = [site for site in terms.pair.guide_sites.values() if not site["is_observed"]]
-    log_q = torch.as_tensor(sum(flat(site["fn"].log_prob(site["value"])) for site in sites))
+    log_q = total(flat(site["fn"].log_prob(site["value"])) for site in sites)
     return torch.stack(torch.broadcast_tensors(log_q, terms.learning_signal))

@@ -9,6 +9,7 @@ import torch
 from pyro.distributions.util import is_identically_zero
 from torch import Tensor
 
+from pyro_dvae.codes import total
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.pair import Pair
 from pyro_dvae.elbos.plates import common_scale
@@ -101,4 +102,4 @@ def _scaled_log_guide(terms: Terms) -> Tensor:
         for site in terms.pair.guide_sites.values()
         if not is_identically_zero(site["score_parts"].score_function)
     ]
-    return torch.as_tensor(sum(scored))
+    return total(scored)
