@@ -16,7 +16,7 @@ from oracle import FixedDraws
 from pyro.infer import Trace_ELBO
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoNormal
 from torch import Tensor, nn
-from zoo import ELBOS
+from zoo import ELBOS, make_batch, make_vae
 
 from pyro_dvae import (
     DisarmELBO,
@@ -26,6 +26,7 @@ from pyro_dvae import (
     ReinforceELBO,
     RelaxELBO,
     RlooELBO,
+    log_marginal,
 )
 
 EXACT = {"atol": 1e-10, "rtol": 0}
@@ -170,6 +171,29 @@ def test_marginal_refuses_what_the_model_does_not_draw() -> None:
     model = poutine.condition(program.model, {"z": torch.zeros(N).long()})
     with pytest.raises(ValueError, match=r"latents of the model.*got site 'z', from Categorical"):
         MarginalELBO().loss(model, program.guide)
+
+
+@pytest.mark.parametrize(
+    ("q", "p"),
+    [
+        (dist.Categorical(torch.ones(3)), dist.Categorical(torch.ones(4))),
+        (dist.Categorical(torch.ones(3)), dist.Poisson(torch.tensor(1.0))),
+        (dist.Bernoulli(torch.tensor(0.5)), dist.Binomial(2, torch.tensor(0.5))),
+    ],
+)
+def test_marginal_refuses_values_that_the_guide_leaves_out(q: Any, p: Any) -> None:
+    message = rf"same values.*at site 'z'.*got {type(q).__name__} for {type(p).__name__}"
+    with pyro.validation_enabled(False), pytest.raises(ValueError, match=message):
+        MarginalELBO().loss(lambda: pyro.sample("z", p), lambda: pyro.sample("z", q))
+
+
+@pytest.mark.parametrize("prior", ["mixture", "boltzmann", "learned"])
+def test_marginal_under_a_prior_that_lists_no_values(prior: str) -> None:
+    vae = make_vae(prior)
+    (x,) = make_batch(vae)
+    loss = MarginalELBO().differentiable_loss(vae.model, vae.guide, x)
+    exact = log_marginal(vae, x).sum()
+    torch.testing.assert_close(-loss.detach(), exact.detach(), **EXACT)
 
 
 class Globals(nn.Module):

@@ -47,11 +47,12 @@ class Terms(NamedTuple):
 class DiscreteELBO(ELBO, nn.Module):
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) (Eqs. 40 to 45 of [JL25]).
 
-    For any Pyro program whose discrete latent sites are categorical; a subclass chooses how the
-    expectation over z is differentiated. Use it as `SVI(model, guide, optim, loss=elbo)`, or as
-    `elbo(model, guide)(x).backward()` with a torch optimiser. As Pyro's own ELBOs do, the loss
-    sums over the data of a plate (times N/B where the plate subsamples): divide by the number of
-    data for nats per datum. **The value is minus the bound, the gradient the surrogate's.**
+    For any Pyro program; a subclass chooses how the expectation over z is differentiated. A site
+    that it cannot differentiate (one that is not categorical, say) it refuses by name. Use it as
+    `SVI(model, guide, optim, loss=elbo)`, or as `elbo(model, guide)(x).backward()` with a torch
+    optimiser. As Pyro's own ELBOs do, the loss sums over the data of a plate (times N/B where the
+    plate subsamples): divide by the number of data for nats per datum. **The value is minus the
+    bound, the gradient the surrogate's.**
 
     It is a module, so that what a baseline or a control variate learns is saved, moved and
     trained like any weights.

@@ -44,13 +44,8 @@ def sum_layout(pair: Pair, *, marginal: bool) -> SumLayout:
     sites = dict(pair.guide_sites)
     if marginal:
         for name, site in sites.items():
-            if name not in pair.latents:
-                raise ValueError(
-                    f"Expected a guide of latents of the model for log p(x); got site '{name}', "
-                    f"from {describe(site['fn'])}, which the model does not draw. Leave it out of "
-                    "the guide, or use EnumeratedELBO."
-                )
-        sites |= pair.latents
+            _check_values(name, site["fn"], pair)
+        sites = {**pair.latents, **sites}
     shared = frozenset(pair.plates.names)
     sizes = {}
     for name, site in sites.items():
@@ -70,6 +65,27 @@ def sum_layout(pair: Pair, *, marginal: bool) -> SumLayout:
                 "RlooELBO."
             )
     return SumLayout(nesting(pair), shared, sizes)
+
+
+def _check_values(name: str, q: Any, pair: Pair) -> None:
+    """Refuse a site of the guide whose values are not all those of a latent of the model."""
+    if name not in pair.latents:
+        raise ValueError(
+            f"Expected a guide of latents of the model for log p(x); got site '{name}', from "
+            f"{describe(q)}, which the model does not draw. Leave it out of the guide, or use "
+            "EnumeratedELBO."
+        )
+    p = pair.latents[name]["fn"]
+    ours, models = support(q), support(p)
+    # A distribution over one-hot codes, such as a mixture's, may not list them.
+    same = isinstance(_base(q), torch.distributions.OneHotCategorical)
+    if models is not None and ours is not None:
+        same = ours.shape == models.shape
+    if ours is not None and not same:
+        raise ValueError(
+            f"Expected the same values in guide and model at site '{name}' for log p(x); got "
+            f"{describe(q)} for {describe(p)}. Use one family with one number of categories."
+        )
 
 
 def support(fn: Any) -> Tensor | None:

@@ -44,9 +44,9 @@ def with_layout(
 ) -> Result:
     """`run` under the layout of the ELBO's last call, or, where that is not right, a found one.
 
-    A trial run costs up to as much as half a step, and programs seldom change. But another model,
-    another K or another nesting of plates must not be run under what is remembered: so `run` must
-    compare its traces with the layout, and raise `LayoutChanged`.
+    A trial run costs some 60 % of an enumerated step of 16 codes, and programs seldom change. But
+    another model, another K or another nesting of plates must not be run under what is remembered:
+    so `run` must compare its traces with the layout, and raise `LayoutChanged`.
 
     Args:
         elbo: whose last layout is tried first.
