@@ -27,6 +27,11 @@ class FusedAdam(torch.optim.Adam):
         self._is_plain = self._is_fused and len({weight.dtype for weight in weights}) == 1
         self.weights = list(weights)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: torch's own leaves out all that it does not know."""
+        own = {name: vars(self)[name] for name in ("_is_fused", "_is_plain", "weights")}
+        return {**super().__getstate__(), **own}
+
     @property
     def device(self) -> torch.device:
         """That of the weights."""

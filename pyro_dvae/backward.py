@@ -65,6 +65,10 @@ class Backward:
         self._is_plain = self._is_plain and same_parts and is_as_written(self.vae, self.elbo)
         return not (same_parts and same(self._settings, before[1]) and self._trained == before[2])
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._remember()  # the copies of the parts
+
     def _remember(self) -> None:
         self._parts = attributes(self.vae, methods=True)
         owners = [part for part in (self.vae, self.elbo) if isinstance(part, nn.Module)]
@@ -175,6 +179,9 @@ class CompiledBackward(Backward):
         # A graph has no place for them; one of before they were put there would not call them.
         weights = self.optimizer.weights
         return has_hooks(self.vae.modules()) or any(map(weight_has_hooks, weights))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compiled": None}  # of a copy's own weights it is made anew
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """See `Backward`."""

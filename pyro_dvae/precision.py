@@ -22,8 +22,13 @@ class Bfloat16:
     """
 
     def __init__(self, vae: Any) -> None:
-        networks: tuple[nn.Module, ...] = (vae.encoder, vae.decoder)
-        # The same at each entry, as what is compiled asks whether they are.
+        self.__setstate__([vae.encoder, vae.decoder])
+
+    def __getstate__(self) -> list[nn.Module]:
+        return [network for network, _ in self._forwards]
+
+    def __setstate__(self, networks: list[nn.Module]) -> None:
+        # The same at each entry, as what is compiled asks whether they are; of a copy its own.
         self._forwards = [(network, _autocast(network)) for network in networks]
 
     def __enter__(self) -> None:

@@ -151,6 +151,20 @@ class Trainer:
         self._start_epoch()
         self._record_anew()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: the same training after the same step, its graphs made anew."""
+        own = {"shuffling": self.shuffling.get_state(), "noise": self.noise.get_state()}
+        return {**self.__dict__, **own, "_open": None, "_on_device": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.shuffling = torch.Generator()
+        self.shuffling.set_state(state["shuffling"])
+        self.noise = torch.Generator(self.device)
+        self.noise.set_state(state["noise"])
+        self.average.take_out()
+        self._record_anew()
+
     def _record_anew(self) -> None:
         self._on_device: Callable[[Tensor], tuple[Tensor, ...]] = self._advance
         if self.capture:

@@ -1,6 +1,8 @@
 """Tests of reading a user's own arrays; a bad file is one line."""
 
+import copy
 import os
+import pickle
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from pyro_dvae.data import DataError, load_array
+from pyro_dvae.data.array_rows import ArrayRows
 
 GREY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 
@@ -232,3 +235,31 @@ class TestValuesRefused:
     )
     def test_labels(self, tmp_path: Path, labels: Any, match: str) -> None:
         refused(save(tmp_path / "x.npz", x=GREY, labels=labels), match)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda values: values,
+        lambda values: values[5:],
+        lambda values: values[::-2],
+        lambda values: values[:, 1],
+        lambda values: np.array(values),
+    ],
+)
+def test_copies_of_rows_of_a_file_read_the_same(tmp_path: Path, how: Any, part: Any) -> None:
+    """Mapped anew, and not read whole: what a worker of a `DataLoader` gets is small."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.asfortranarray(np.arange(60_000.0).reshape(-1, 3).astype(">f4")))
+    values = part(np.load(path, mmap_mode="r"))
+    rows = ArrayRows(values, (torch.arange(len(values)), None))
+    other = how(rows)
+    index = torch.tensor([3, 0, 7, 2])
+    assert torch.equal(other.read(index), rows.read(index))
+    assert torch.equal(other.read(index), torch.from_numpy(values[index].astype("f4")))
+    assert torch.equal(other.labels, rows.labels)
+    assert other.event_shape == rows.event_shape
+    if isinstance(values, np.memmap):
+        rows.labels = None
+        assert len(pickle.dumps(rows)) < 2_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +285,18 @@ def test_a_mapped_file_is_read_in_blocks(tmp_path: Path) -> None:
         index = data.order(stream())
         served = torch.cat([data.batch(batch, stream()) for batch in index.split(7)])
         assert torch.equal(served, (torch.from_numpy(values)[index] >= 128).float())
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
+def test_copies_serve_the_same_also_in_the_middle_of_an_epoch(tmp_path: Path, how: Any) -> None:
+    values = torch.randint(256, (40, 3), dtype=torch.uint8)
+    np.save(tmp_path / "x.npy", values.numpy())
+    rows = open_source(str(tmp_path / "x.npy")).train
+    data = BlockData(rows, Preparation("static"), seed=4, block_bytes=12, window=2)
+    order = data.order(torch.Generator().manual_seed(1))
+    draws = [torch.Generator() for _ in range(2)]
+    expected = data.batch(order[:7], draws[0])
+    other = how(data)
+    assert torch.equal(other.batch(order[:7], draws[1]), expected)
+    assert torch.equal(other.order(torch.Generator().manual_seed(1)), order)
+    assert torch.equal(other.batch(order[7:20], draws[1]), data.batch(order[7:20], draws[0]))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from typing import Any
 
 import pyro
@@ -94,6 +96,34 @@ def test_any_step_is_a_place_to_continue_from(estimator: str, num_steps: int) ->
     records = list(second.run(4))
     assert same(whole, second)
     assert [record.train_elbo for record in records] == uninterrupted[4 - len(records) :]
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("estimator", ["rloo", "disarm", "relax", "trace"])
+@pytest.mark.parametrize("num_steps", [0, 7])
+def test_a_copy_goes_on_alike(estimator: str, num_steps: int, how: Any) -> None:
+    first = trainer(estimator)
+    if num_steps:
+        train_steps(first, num_steps)
+    other = how(first)
+    list(first.run(3))
+    before = {name: value.clone() for name, value in first.state_dict().tensors.items()}
+    list(other.run(3))
+    assert same(first, other)
+    after = first.state_dict().tensors
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_has_graphs_of_its_own(how: Any) -> None:
+    """In bfloat16 too, and where it was taken at a record, while the module holds the average."""
+    first = trainer(bfloat16=True)
+    run = first.run(3)
+    next(run)
+    other = how(first)
+    list(run)
+    list(other.run(3))
+    assert same(first, other)
 
 
 @pytest.mark.parametrize("num_steps", [1, 4, 5, 13])

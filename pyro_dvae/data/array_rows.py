@@ -42,11 +42,25 @@ class ArrayRows:
         self._numpy_dtype = torch_dtype(values, what)
         self._mmap = getattr(values, "_mmap", None)  # of a numpy.memmap
         self._values = np.asarray(values)
+        self._file = _mapping(values)
         self._resident = 0
         self.event_shape = tuple(values.shape[1:])
         self.dtype: torch.dtype = getattr(torch, self._numpy_dtype)
         self.labels = None if labels is None else checked_labels(labels[0], len(values))
         self.label_names = None if labels is None else labels[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, those of a `DataLoader`'s workers, say: a file is mapped anew."""
+        state = {**vars(self), "_mmap": None}
+        return state if self._file is None else {**state, "_values": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._file is not None:
+            path, start, layout = self._file
+            with open(path, "rb") as file:
+                self._mmap = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, offset=start)
+            self._values = np.ndarray(buffer=self._mmap, **layout)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -76,6 +90,19 @@ class ArrayRows:
             self._resident = 0
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(values: NDArray[Any]) -> tuple[str, int, dict[str, Any]] | None:
+    """File, where its mapping starts, and where and how the values lie there; None in memory."""
+    path = getattr(values, "filename", None)
+    if not isinstance(values, np.memmap) or path is None:
+        return None
+    start = values.offset - values.offset % mmap.ALLOCATIONGRANULARITY
+    # Of a part of the file NumPy knows the offset of the whole.
+    mapped = np.frombuffer(values._mmap, np.uint8)  # type: ignore[attr-defined]
+    place = values.ctypes.data - mapped.ctypes.data
+    layout = {"shape": values.shape, "dtype": values.dtype, "strides": values.strides}
+    return str(path), start, {**layout, "offset": place}
 
 
 def array_file(path: Path, key: str | None = None, labels: str | Labels | None = None) -> ArrayRows:

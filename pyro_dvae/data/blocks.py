@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -63,6 +63,15 @@ class BlockData:
         self.block_size = max(1, block_bytes // row_bytes(rows))
         self.window = window
         self.device = torch.device("cpu")
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: the data; where in an epoch they are is no part of them."""
+        unlike = ("_reader", "_sequence", "_place", "_held", "_rooms")
+        return {name: value for name, value in vars(self).items() if name not in unlike}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         self._forget()
 
     def _forget(self) -> None:
@@ -125,14 +134,12 @@ class BlockData:
         """Return the same data, served on another device."""
         other = copy.copy(self)
         other.device = torch.device(device)
-        other._forget()
         return other
 
     def subset(self, index: Tensor) -> BlockData:
         """Return the rows at some indices, ascending."""
         other = copy.copy(self)
         other.index = self._rows(index)
-        other._forget()
         return other
 
     def _rows(self, index: Tensor) -> Tensor:
