@@ -102,6 +102,16 @@ def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.de
     return torch.randperm(len(data), generator=generator, device="cpu").to(device)
 
 
+def show_likelihood(vae: Any, data: TrainingData, device: torch.device) -> None:
+    """Let a likelihood say that it was never calibrated, by `before_training` if it has that."""
+    before_training = getattr(vae.likelihood, "before_training", None)
+    if before_training is not None:
+        index = torch.arange(min(2, len(data)), device=device)
+        dtype = next(vae.parameters()).dtype
+        some = served(data, index, torch.Generator(device), dtype)[0]
+        before_training(data.x if isinstance(data, TensorData) else some)
+
+
 def check_data(
     vae: Any, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
 ) -> None:
@@ -119,9 +129,6 @@ def check_data(
         for check, value in zip(checks, checked, strict=False):
             if check is not None:
                 check(value)
-    before_training = getattr(vae.likelihood, "before_training", None)
-    if before_training is not None:
-        before_training(whole[0])
     if hasattr(vae, "posterior_family"):
         check_parts(vae, *rows)
     with (

@@ -23,6 +23,7 @@ from pyro_dvae.batches import (
     check_data,
     epoch_order,
     served,
+    show_likelihood,
     training_data,
 )
 from pyro_dvae.checks import at_least, training_settings
@@ -109,6 +110,7 @@ class Trainer:
         if isinstance(elbo, nn.Module):
             elbo.to(self.device)
         check_data(vae, elbo, self.data, self.validation, self.device)
+        show_likelihood(vae, self.data, self.device)
         weights = [*vae.parameters()]
         if isinstance(elbo, nn.Module):
             weights += elbo.parameters()
