@@ -18,6 +18,7 @@ from .rows import (
     RunArgument,
     failed_writes,
     file_for,
+    label_values,
     open_run,
     read_rows,
     weights_of,
@@ -53,7 +54,8 @@ def encode(
     name = "probabilities" if probabilities else "codes"
     blocks = _blocks(loaded.vae, rows.x, target, probabilities)
     with failed_writes():
-        write_rows(output, name, blocks, len(rows.x), labels=rows.labels)
+        labels = label_values(rows.labels, loaded.data)
+        write_rows(output, name, blocks, len(rows.x), labels=labels)
     config = loaded.config
     what = "probabilities of the categories" if probabilities else "most probable codes"
     print(

@@ -209,7 +209,7 @@ def fit(
         from pyro_dvae.checkpoints import create_run, trusted_config
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
-        from pyro_dvae.data import open_source
+        from pyro_dvae.data import only_seen, open_source
 
         from .devices import pick_device
         from .events import require_tensorboard
@@ -243,6 +243,8 @@ def fit(
                 fail("Expected validation data for --patience; got --val 0. Leave one out.")
             source = open_source(data, data_dir=data_dir, **options)
             found = look(source)
+            if prior.partition(":")[0] == "conditional":
+                source = only_seen(source)
             config = settle(config, settings, source, found)
             facts = {**placed(remembered(options), data, data_dir), **names_of(source)}
             facts["span"] = [found.low, found.high]

@@ -53,9 +53,10 @@ def fit_prior(
         from pyro_dvae import PriorTrainer, with_prior
         from pyro_dvae.checkpoints import create_run, read_evaluation
         from pyro_dvae.config import build_prior
+        from pyro_dvae.data import fingerprint, only_seen
         from pyro_dvae.streams import RandomStream
 
-        from .inputs import placed, run_source, run_splits
+        from .inputs import names_of, placed, run_source, run_splits
         from .rows import open_run
         from .settle import count_classes, stem
         from .train import validation_of
@@ -63,6 +64,9 @@ def fit_prior(
         loaded, target = open_run(run, device, trust_code)
         facts = placed(loaded.data, None, data_dir)
         source = run_source(facts)
+        if prior.partition(":")[0] == "conditional":
+            source = only_seen(source)
+            facts |= {**names_of(source), "fingerprint": fingerprint(source)}
         config = replace(
             loaded.config,
             prior=prior,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,7 @@ def run_source(facts: dict[str, Any]) -> Source:
     Raises:
         ValueError: they are not there, or have changed.
     """
-    from pyro_dvae.data import fingerprint, open_source
+    from pyro_dvae.data import fingerprint, number_by, open_source
 
     its_name, where = facts.get("name"), str(facts.get("source"))
     if its_name is None and "path" not in facts:  # a name left out would be that of MNIST
@@ -119,6 +120,9 @@ def run_source(facts: dict[str, Any]) -> Source:
     if data_dir is None and its_name == "mnist" and "path" not in facts and Path(where).is_dir():
         data_dir = where
     source = open_source(facts.get("path", its_name), data_dir=data_dir, **reading_of(facts))
+    names = facts.get("label_names")
+    test = None if source.test is None else number_by(source.test, names)
+    source = source._replace(train=number_by(source.train, names), test=test)
     found = fingerprint(source)
     its_own = facts.get("fingerprint", found)  # which runs of format 1 do not know
     if found != its_own:
@@ -162,7 +166,7 @@ def run_splits(
     kept: dict[str, Any] = {"validation": config.validation, "test": config.test}
     for part, amount in kept.items():
         if isinstance(amount, str):
-            kept[part] = open_file(amount, facts)
+            kept[part] = open_file(amount, facts, labelled=config.num_classes > 0)
             refuse_unlike(f"{part} data in {amount}", kept[part], source.train, preparation)
     splits = make_splits(
         source,
@@ -183,20 +187,21 @@ def run_splits(
     return splits
 
 
-def open_file(path: str | Path, facts: dict[str, Any], key: str | None = None) -> Rows:
+def open_file(
+    path: str | Path, facts: dict[str, Any], key: str | None = None, *, labelled: bool = False
+) -> Rows:
     """A file's rows, read as a run's data were: its columns, its size of images, its classes.
 
     Args:
         path: the file.
         facts: what the run remembers of its data.
         key: of a `.npz`, where that is another one.
+        labelled: whether the model cannot do without labels.
 
     Raises:
         ValueError: it cannot be read so.
     """
-    import torch
-
-    from pyro_dvae.data import DataError, SubsetRows, open_source
+    from pyro_dvae.data import DataError, number_by, open_source
 
     its_own = {**reading_of(facts), "columns": facts.get("columns")}
     suffix = Path(path).suffix.lower()
@@ -214,14 +219,20 @@ def open_file(path: str | Path, facts: dict[str, Any], key: str | None = None) -
             rows = open_source(path, **options).train
         except DataError:
             raise complaint from None
+        told = str(complaint)
+        if "a label for each row" not in told and "as labels in" not in told:
+            told = f"Expected labels, {labels!r}, in {path}; got none. Add them."
+        elif not labelled:
+            print(f"labels left out: {told}", file=sys.stderr)
+        if labelled:
+            raise DataError(told) from None
     names = facts.get("label_names")
-    if names is None or rows.label_names is None or rows.labels is None:
-        return rows
-    known = [*names, *(name for name in rows.label_names if name not in names)]
-    view = SubsetRows(rows, torch.arange(len(rows)))
-    number = torch.tensor([known.index(name) for name in rows.label_names])
-    view.labels, view.label_names = number[rows.labels], tuple(known)
-    return view
+    if labelled and names is None and rows.label_names is not None:
+        raise DataError(
+            f"Expected whole numbers as labels in {path}, as in the run's data; got "
+            f"{', '.join(rows.label_names[:5])}. Number the classes."
+        )
+    return number_by(rows, names)
 
 
 def _absolute(path: str | Path) -> str:

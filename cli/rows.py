@@ -128,7 +128,31 @@ def labels_for(config: Config, labels: Tensor | None, where: str) -> Tensor | No
     """
     from pyro_dvae.data import class_labels
 
-    return class_labels(labels, config.num_classes, where) if config.num_classes else None
+    if not config.num_classes:
+        return None
+    if labels is None:
+        fail(
+            f"Expected labels for {where}, which the model is conditional on; got none. Use data "
+            "that hold them as the run's do."
+        )
+    return class_labels(labels, config.num_classes, where)
+
+
+def label_values(labels: Tensor | None, facts: dict[str, Any]) -> Tensor | None:
+    """Labels as people know them: numbers of classes, or the numbers that the classes are called.
+
+    Args:
+        labels: (N,) int64, counted by a run's names, or None.
+        facts: what it remembers of its data.
+    """
+    import torch
+
+    from pyro_dvae.data import all_numbers
+
+    names = facts.get("label_names")
+    if labels is None or not names or not all_numbers(names) or int(labels.max()) >= len(names):
+        return labels
+    return torch.tensor([int(name) for name in names])[labels]
 
 
 def grey(rows: Any, num: int, config: Config, facts: dict[str, Any]) -> Tensor:
@@ -173,8 +197,22 @@ def refuse_too_many_codes(config: Config, option: str, mend: str) -> None:
         )
 
 
-def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None) -> Rows:
+def read_rows(
+    run: Run,
+    data: str | Path,
+    data_dir: Path | None,
+    key: str | None,
+    *,
+    labelled: bool = False,
+) -> Rows:
     """Data under a run's settings: a part of its own, or a file's.
+
+    Args:
+        run: the run.
+        data: the part, or the file.
+        data_dir: the folder that the run's data lie in now, if that is another one.
+        key: of a `.npz`, where that is another one.
+        labelled: whether a model that knows labels cannot do without them here.
 
     Raises:
         ValueError: they are not there, or the run cannot take them.
@@ -195,7 +233,7 @@ def read_rows(run: Run, data: str | Path, data_dir: Path | None, key: str | None
         fail(f"Expected --data-dir with a part of the run's data; got {data}. Leave it out.")
     if isinstance(data, str) and not Path(data).suffix and not os.path.exists(data):
         fail(f"Expected {', '.join(PARTS)}, or a file; got {data[:80]!r}. Name one.")
-    rows = open_file(data, run.data, key)
+    rows = open_file(data, run.data, key, labelled=labelled and config.num_classes > 0)
     wrong = complaint(scan(rows))
     if wrong is not None:
         fail(f"{data}: {wrong}")

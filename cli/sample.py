@@ -9,7 +9,7 @@ import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
-from .rows import failed_writes, file_for, only_images, open_run, shade
+from .rows import failed_writes, file_for, label_values, only_images, open_run, shade
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,8 @@ def sample(
             labels = _labels(config, num, wanted)
             x = _draw(vae, num, means, labels, seed, target).flatten(1).tolist()
             header = names if labels is None else ["label", *names]
-            before: list[list[int]] = [[]] * num if labels is None else labels[:, None].tolist()
+            known = label_values(labels, facts)
+            before: list[list[int]] = [[]] * num if known is None else known[:, None].tolist()
             write_csv(output, header, ([*y, *row] for y, row in zip(before, x, strict=True)))
     of = "" if label is None else f" of label {label}"
     print(f"{output}: {num} {shown}{of} of {loaded.folder}, seed {seed}")

@@ -30,6 +30,7 @@ from .rows import (
     RunArgument,
     failed_writes,
     file_for,
+    label_values,
     labels_for,
     open_run,
     read_rows,
@@ -89,12 +90,12 @@ def score(
         loaded, target = open_run(run, device, trust_code)
         if bound is Bound.exact:
             refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
-        rows = read_rows(loaded, data, data_dir, key)
+        rows = read_rows(loaded, data, data_dir, key, labelled=True)
         draws = loaded.config.seed if seed is None else seed
         labels = labels_for(loaded.config, rows.labels, rows.name)
     given = None if labels is None else labels.to(target)
     scored = _values(loaded.vae, rows.x.to(target), given, bound, iw_samples, draws)
-    scores = _Scores(rows.labels, *scored)
+    scores = _Scores(label_values(rows.labels, loaded.data), *scored)
     if output is not None:
         with failed_writes():
             write_csv(output, scores.header, scores.ranked(len(scores.values)))

@@ -117,3 +117,59 @@ def test_a_value_outside_of_a_likelihood(
         assert f"Expected {known}" in err
         assert f"in column 1 (counted from 0), as the model was trained on; got {wrong:g} in" in err
         assert "in row 18 of new.npy" in err
+
+
+def labelled(labels: list[str]) -> str:
+    values = np.random.default_rng(0).integers(0, 2, (len(labels), 2))
+    return "a,b,y\n" + "".join(f"{a},{b},{y}\n" for (a, b), y in zip(values, labels, strict=True))
+
+
+@pytest.mark.parametrize("classes", [["1", "2", "3"], ["0", "7"], ["2023", "2025"]])
+def test_classes_are_those_that_occur(pdvae: Run, classes: list[str]) -> None:
+    """None is invented between or below them, nor is one taken for another in a further file."""
+    labels = [classes[i % len(classes)] for i in range(60)]
+    Path("x.csv").write_text(labelled(labels))
+    options = ["--labels=y", "--prior=conditional"]
+    assert pdvae("fit", "run", "--data=x.csv", *options, *SMALL)[0] == 0
+    assert pdvae("sample", "run", "-n12", "-os.csv")[0] == 0
+    drawn = [line.split(",")[0] for line in Path("s.csv").read_text().splitlines()[1:]]
+    assert drawn == sorted(classes * (12 // len(classes)))
+    status, _, err = pdvae("sample", "run", "--label=1234", "-ot.csv")
+    assert (status, err.count("\n")) == (2, 1)
+    assert f"a label of run: {', '.join(classes)}; got '1234'" in err
+    assert pdvae("sample", "run", "-n2", f"--label={classes[1]}", "-ot.csv")[0] == 0
+    assert Path("t.csv").read_text().splitlines()[1].startswith(f"{classes[1]},")
+    assert pdvae("fit", "--resume=run", "--epochs=2")[0] == 0
+    assert pdvae("evaluate", "run")[0] == 0
+    # A file with some of the classes alone.
+    Path("one.csv").write_text(labelled([classes[-1]] * 4))
+    assert pdvae("score", "run", "--data=one.csv", "-oscores.csv")[0] == 0
+    scored = [line.split(",")[2] for line in Path("scores.csv").read_text().splitlines()[1:]]
+    assert scored == [classes[-1]] * 4
+    Path("all.csv").write_text(Path("x.csv").read_text())
+    assert pdvae("encode", "run", "--data=all.csv", "-ocodes.csv")[0] == 0
+    assert pdvae("decode", "run", "codes.csv", "-oback.npz")[0] == 0
+    assert np.load("back.npz")["labels"].tolist() == [int(label) for label in labels]
+    Path("other.csv").write_text(labelled([classes[0], "4"]))
+    status, _, err = pdvae("score", "run", "--data=other.csv")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "Expected labels" in err
+
+
+def test_labels_that_are_missing(pdvae: Run) -> None:
+    Path("x.csv").write_text(labelled(["a", "b", "c"] * 20))
+    Path("gap.csv").write_text(labelled(["a", "", "c", ""]))
+    Path("none.csv").write_text("a,b\n1,0\n")
+    options = ["--labels=y", "--prior=conditional"]
+    assert pdvae("fit", "run", "--data=x.csv", *options, *SMALL)[0] == 0
+    for name, message in {
+        "gap.csv": "a label for each row in gap.csv; got none in row 1 (counted from 0), 2 in all",
+        "none.csv": "Expected labels, 'y', in none.csv; got none. Add them.",
+    }.items():
+        status, _, err = pdvae("score", "run", f"--data={name}", "-oout.csv")
+        assert (status, err.count("\n"), Path("out.csv").exists()) == (2, 1, False)
+        assert message in err
+    status, _, err = pdvae("encode", "run", "--data=gap.csv", "-ogap-codes.csv")
+    assert (status, err.count("\n")) == (0, 1)
+    assert err.startswith("labels left out: Expected a label for each row in gap.csv")
+    assert pdvae("encode", "run", "--data=none.csv", "-onone-codes.csv")[2] == ""

@@ -108,6 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data.kinds": {"checks", "data.errors", "data.extent"},
     "data.columns": {"data.errors", "data.extent", "data.rows"},
     "data.served": {"data.prepare"},
+    "data.classes": {"data.rows"},
     "data.unseen": {"data.errors", "data.extent", "data.kinds", "data.prepare", "data.rows"},
     "data.fits": {"data.errors", "data.extent", "data.kinds", "data.prepare"},
     "data.scan": {"data.extent", "data.fits", "data.images", "data.rows"},

@@ -4,6 +4,7 @@ from pyro_dvae.data.allot import split
 from pyro_dvae.data.arrays import Array, binary_inputs, load_array
 from pyro_dvae.data.binary import BINARIZATIONS, BinaryImages
 from pyro_dvae.data.blocks import BlockData
+from pyro_dvae.data.classes import all_numbers, number_by, only_seen
 from pyro_dvae.data.columns import mixed_spec
 from pyro_dvae.data.datasets import as_rows
 from pyro_dvae.data.errors import DataError
@@ -44,6 +45,7 @@ __all__ = [
     "Splits",
     "SubsetRows",
     "TensorRows",
+    "all_numbers",
     "as_rows",
     "binary_inputs",
     "choose",
@@ -59,6 +61,8 @@ __all__ = [
     "load_images",
     "make_splits",
     "mixed_spec",
+    "number_by",
+    "only_seen",
     "open_source",
     "read_idx",
     "refuse_unlike",
