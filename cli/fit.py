@@ -206,7 +206,7 @@ def fit(
     with user_errors():
         from pyro_dvae import Config
         from pyro_dvae.backward import torch_compiles
-        from pyro_dvae.checkpoints import create_run, trusted_config
+        from pyro_dvae.checkpoints import STATE, create_run, refuse_sizes_beyond, trusted_config
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import only_seen, open_source
@@ -253,6 +253,7 @@ def fit(
             if trust_code:
                 say_what_is_trusted(resume)
             run = trusted_config(resume, trust_code=trust_code)
+            refuse_sizes_beyond(resume / STATE, run.config)
             facts, name = placed(run.data, data, data_dir), ""
             _refuse_other_settings(
                 resume,

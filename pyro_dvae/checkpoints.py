@@ -205,8 +205,29 @@ def load_run(folder: str | Path, *, trust_code: bool = False) -> Run:
     return Run(folder, config, event_shape, data, version, vae, epoch)
 
 
+def refuse_sizes_beyond(path: Path, config: Config) -> None:
+    """Raise a ValueError where settings name a model that a file of tensors is too small for.
+
+    A decoder has at least one number for each category of each latent, and a Boltzmann machine for
+    each pair of latents that it couples: what a damaged file claims is not built to find out.
+    """
+    if own_code(config) or not path.is_file():
+        return
+    least = 0 if config.network.startswith("conv-grid") else config.num_latents
+    if config.prior.partition(":")[0] in ("boltzmann", "rbm"):
+        least = max(least, config.num_latents**2 // 4)
+    size = path.stat().st_size
+    if least * config.num_categories > size:
+        raise ValueError(
+            f"Expected the run's weights in {path}; got {size:,} bytes, too few for "
+            f"{config.num_latents} latents of {config.num_categories} categories. Restore the "
+            f"file, or {CONFIG}."
+        )
+
+
 def _without_numbers(folder: Path, settings: Settings) -> DiscreteVAE:
     """The model's shapes alone, whatever sizes a damaged file may claim."""
+    refuse_sizes_beyond(folder / WEIGHTS, settings.config)
     with torch.device("meta"):
         return _built(folder, settings)
 
@@ -217,7 +238,7 @@ def _built(folder: Path, settings: Settings) -> DiscreteVAE:
     except (RuntimeError, OverflowError, TypeError, MemoryError) as error:
         raise ValueError(
             f"Expected a model that can be built in {folder / CONFIG}; got: "
-            f"{str(error).splitlines()[0]}. Restore the file."
+            f"{(str(error) or type(error).__name__).splitlines()[0]}. Restore the file."
         ) from error
 
 

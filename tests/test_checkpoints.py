@@ -19,8 +19,10 @@ from pyro_dvae.checkpoints import (
     STATE,
     WEIGHTS,
     append_metrics,
+    check_run,
     create_run,
     newest_run,
+    read_config,
     read_evaluation,
     read_metrics,
     read_state,
@@ -30,6 +32,7 @@ from pyro_dvae.checkpoints import (
     write_state,
     write_weights,
 )
+from pyro_dvae.storage import write_tensors
 
 CONFIG_OF_RUN = Config(num_latents=2, num_categories=3, hidden=(5,))
 
@@ -124,6 +127,125 @@ def test_damage_is_one_line(folder: Path, damage: Any, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def set_at(path: str, value: Any) -> Any:
+    """Change one value of config.json, at "a.b" say."""
+
+    def change(content: Any) -> None:
+        *outer, last = path.split(".")
+        for name in outer:
+            content = content[name]
+        content[last] = value
+
+    return change
+
+
+WRONG = [
+    *((f"config.{name}", 5) for name in ("prior", "guide", "likelihood", "network", "estimator")),
+    *((f"config.{name}", 5) for name in ("binarize", "baseline", "encoder", "decoder", "hidden")),
+    *((f"config.{name}", None) for name in ("prior", "guide", "hidden", "seed", "epochs")),
+    *((f"config.{name}", 2.0) for name in ("num_latents", "num_particles", "batch_size", "seed")),
+    *((f"config.{name}", "1") for name in ("beta", "learning_rate", "temperature", "averaging")),
+    *((f"config.{name}", True) for name in ("num_latents", "beta", "epochs", "patience")),
+    *((f"config.{name}", 10**400) for name in ("beta", "initial_beta", "num_latents", "seed")),
+    *((f"config.{name}", 1) for name in ("compile", "bfloat16")),
+    ("config.num_latents", float("inf")),
+    ("config.hidden", [1.5]),
+    ("config.hidden", [1] * 1_001),
+    ("config.range", [0, 1, 2]),
+    ("config.range", ["a", 1]),
+    ("config.validation", []),
+    ("config.num_classes", 5),  # of a prior that knows none
+    ("config.prior", "x" * 2**21),
+    ("config", []),
+    ("event_shape", [float("inf"), 8]),
+    ("event_shape", [0, 8]),
+    ("event_shape", [1] * 65),
+    ("event_shape", "88"),
+    ("data", []),
+    *((f"data.{name}", 5) for name in ("name", "source", "path", "data_dir", "fingerprint")),
+    *((f"data.{name}", 5) for name in ("options", "held_out", "columns", "label_names", "span")),
+    ("data.columns", ["a", 5]),
+    ("data.num_train", "5"),
+    ("data.options", {"size": 5}),
+    ("data.options", {"size": [5]}),
+    ("data.options", {"columns": "a"}),
+    ("data.held_out", {"test": 5}),
+    ("mark", 5),
+    ("format", "3"),
+    ("pyro_dvae", 5),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG, ids=lambda value: str(value)[:30])
+def test_wrong_types_in_the_settings_are_one_line(folder: Path, path: str, value: Any) -> None:
+    _edit(folder, set_at(path, value))
+    with pytest.raises(
+        ValueError, match=r"^Expected a run's settings in .*config\.json; got: .*Rest"
+    ) as error:
+        read_config(folder)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 1_000
+
+
+@pytest.mark.parametrize("text", ["1" * 5_000, '{"a":' + "9" * 5_000 + "}", "[" * 2**24 + " "])
+def test_settings_that_python_cannot_read_are_one_line(folder: Path, text: str) -> None:
+    (folder / CONFIG).write_text(text)
+    with pytest.raises(ValueError, match="Expected a run's settings in") as error:
+        read_config(folder)
+    assert len(str(error.value)) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("progress", "what"),
+    [
+        (5, "progress"),
+        ({"epoch": None}, "epoch"),
+        ({"epoch": 1.5}, "epoch"),
+        ({"step": float("inf")}, "step"),
+        ({"num_seen": 10**400}, "num_seen"),
+        ({"seconds": "1"}, "seconds"),
+        ({"device": 5}, "device"),
+        ({"best": []}, "best"),
+        ({"best": {"epoch": None}}, "epoch"),
+        ({"best": {"validation_information": 5}}, "validation_information"),
+    ],
+)
+def test_wrong_types_in_the_state_are_one_line(folder: Path, progress: Any, what: str) -> None:
+    write_tensors(folder / STATE, {"a": torch.ones(1)}, {"progress": progress})
+    with pytest.raises(ValueError, match=f"the state of a training in .*Expected {what} ") as error:
+        read_state(folder)
+    assert len(str(error.value)) < 1_000
+
+
+@pytest.mark.parametrize("epoch", [None, "7", 7.5, float("inf"), 10**400, []])
+def test_wrong_types_beside_the_weights_are_one_line(folder: Path, epoch: Any) -> None:
+    weights = build_vae(CONFIG_OF_RUN, (4,)).float().state_dict()
+    write_tensors(folder / WEIGHTS, weights, {"epoch": epoch})
+    for read in (load_run, check_run):
+        with pytest.raises(ValueError, match=r"the run's weights in .*Expected epoch ") as error:
+            read(folder)
+        assert len(str(error.value)) < 1_000
+
+
+def test_names_of_folders_may_be_text(folder: Path) -> None:
+    name = str(folder)
+    assert load_run(name).folder == folder
+    assert check_run(name)[:2] == (read_config(name), 7)
+    append_metrics(name, {"epoch": 1})
+    assert rewind_metrics(name, 1, 0) == read_metrics(name) == [{"epoch": 1}]
+    write_evaluation(name, "test", {"elbo": -1.0})
+    assert read_evaluation(name) == {"test": {"elbo": -1.0}}
+    assert newest_run(str(folder.parent)) == folder
+    assert create_run(f"{name}-2", "") == folder.with_name("run-2")
+    assert create_run(None, "run", f"{name}s") == folder.with_name("runs") / "run-1"
+
+
+def test_what_looking_finds_is_what_is_loaded(folder: Path) -> None:
+    run = load_run(folder)
+    number = sum(weight.numel() for weight in run.vae.parameters())
+    assert check_run(folder) == ((run.config, run.event_shape, run.data, run.version), 7, number)
+
+
 def _trainer() -> Trainer:
     pyro.set_rng_seed(0)
     data, held_out = tiny_data(23), tiny_data(5)
@@ -203,7 +325,13 @@ def test_metrics_rewind_to_a_step(folder: Path) -> None:
     assert rewind_metrics(folder, 0, 0) == []
 
 
-@pytest.mark.parametrize("line", [b"\xff", b"[1]", b"1", b"{", b"[" * 100_000])
+LINES = [b"\xff", b"[1]", b"1", b"{", b"[" * 100_000, b"{}", b'{"epoch": null}']
+LINES += [b'{"epoch": Infinity}', b'{"epoch": true}', b'{"epoch": 1.5}', b'{"epoch": "1"}']
+LINES += [b'{"epoch": 1, "' + name + b'": []}' for name in (b"is_best", b"seconds", b"step")]
+LINES += [b'{"epoch": ' + b"9" * 400 + b"}", b'{"epoch": 1, "validation_information": [null]}']
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line[:40]))
 def test_damaged_metrics_are_one_line(folder: Path, line: bytes) -> None:
     (folder / METRICS).write_bytes(b'{"epoch": 1}\n' + line + b"\n")
     with pytest.raises(ValueError, match=r"Expected a JSON object a line in .*Remove") as error:
