@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -117,6 +118,7 @@ def _serve() -> None:
     import pdvae_cli.main  # noqa: F401
     import pyro.infer  # noqa: F401
     import torch
+    import torch._dynamo  # which an optimiser imports, in seconds
 
     import pyro_dvae
     import pyro_dvae.checkpoints
@@ -132,6 +134,8 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _be_the_command(case)
+        with suppress(OSError):  # the child does the same: whoever comes first
+            os.setpgid(child, child)
         status, usage = _wait(child, case, start)
         peak = usage.ru_maxrss / 1024 - before
         computed = usage.ru_utime + usage.ru_stime
