@@ -210,6 +210,7 @@ def fit(
         from pyro_dvae.checks import one_of
         from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import only_seen, open_source
+        from pyro_dvae.sizes import refuse_too_large
 
         from .devices import pick_device
         from .events import require_tensorboard
@@ -264,6 +265,7 @@ def fit(
             config = replace(run.config, epochs=epochs) if "epochs" in named else run.config
             source = run_source(facts)
         splits = run_splits(config, facts, source=source)
+        refuse_too_large(config, splits.train.event_shape, len(splits.train), target)
         check_values(config, splits)
         may_compile = _try(config, splits)  # before a folder is made
         if resume is None and compile_ is None:

@@ -54,6 +54,7 @@ def fit_prior(
         from pyro_dvae.checkpoints import create_run, read_evaluation
         from pyro_dvae.config import build_prior
         from pyro_dvae.data import fingerprint, only_seen
+        from pyro_dvae.sizes import refuse_too_large
         from pyro_dvae.streams import RandomStream
 
         from .inputs import names_of, placed, run_source, run_splits
@@ -78,6 +79,7 @@ def fit_prior(
         )
         splits = run_splits(config, facts, source=source)
         seed = config.seed if seed is None else seed
+        refuse_too_large(config, loaded.event_shape, len(splits.train), target)
         with RandomStream(seed):
             fresh = build_prior(config, loaded.event_shape)
         with parts_that_do_not_fit():

@@ -78,6 +78,7 @@ def gradients(
         from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import Preparation, PreparedData, choose, extent, open_source
         from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
+        from pyro_dvae.sizes import refuse_too_large
         from pyro_dvae.streams import RandomStream
 
         from .devices import pick_device
@@ -101,6 +102,7 @@ def gradients(
             config = Config(num_latents=latents, num_categories=categories, seed=seed)
             preparation = choose(extent(source.train))
             config = replace(config, binarize=preparation.binarize)
+            refuse_too_large(config, event_shape, batch_size, target)
             with RandomStream(seed):
                 vae = build_vae(config, event_shape)
         else:

@@ -263,7 +263,7 @@ class Trainer:
                 self.vae.train()
                 if self._backward.notice_changes():
                     self._record_anew()
-            left = batches.split(self.batch_size)[self.step :]
+            left = batches.split(min(self.batch_size, len(batches)))[self.step :]
             at_once = 1 if on_step is not None else max(1, len(left))
             for first in range(0, len(left), at_once):
                 with self._stepping():

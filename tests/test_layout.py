@@ -262,7 +262,7 @@ def test_imports_flow_one_way(module: str) -> None:
 
 
 def test_every_module_is_accounted_for() -> None:
-    roots = {"config", "checkpoints", "parts", "plots", "tables", "__init__"}
+    roots = {"config", "checkpoints", "parts", "plots", "sizes", "tables", "__init__"}
     folders = ("assets", "data", "elbos", "likelihoods", "priors")
     roots |= {f"{folder}.__init__" for folder in folders}
     modules = {

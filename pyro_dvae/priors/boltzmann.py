@@ -86,12 +86,12 @@ class BoltzmannPrior(nn.Module):
         at_least("sweeps", num_sweeps, 1)
         self.num_latents, self.num_categories = num_latents, num_categories
         self.chain_sweeps, self.num_sweeps = chain_sweeps, num_sweeps
-        half = (num_latents + 1) // 2 if pairs == "bipartite" else 0
-        later = [range(max(first + 1, half), num_latents) for first in range(half or num_latents)]
-        numbers = [(first, second) for first, rest in enumerate(later) for second in rest]
-        self.register_buffer("pairs", torch.tensor(numbers), persistent=False)
-        steps = [0, half, num_latents] if half else list(range(num_latents + 1))
-        self.blocks = [slice(start, stop) for start, stop in pairwise(steps)]
+        self.num_first = half = (num_latents + 1) // 2 if pairs == "bipartite" else 0
+        if half:
+            numbers = torch.cartesian_prod(torch.arange(half), torch.arange(half, num_latents))
+        else:
+            numbers = torch.triu_indices(num_latents, num_latents, 1).T.contiguous()
+        self.register_buffer("pairs", numbers, persistent=False)
         self.sequential = num_codes(num_latents, num_categories) <= max_codes
         size = (num_categories, num_categories)
         self.field = nn.Parameter(torch.zeros(num_latents, num_categories))
@@ -178,6 +178,13 @@ class BoltzmannPrior(nn.Module):
         return torch.equal(self.field, self.estimated_field) and torch.equal(
             self.couplings, self.estimated_couplings
         )
+
+    @property
+    def blocks(self) -> list[slice]:
+        """Ranges of latents with no coupling between two of the same range."""
+        half, whole = self.num_first, self.num_latents
+        steps = [0, half, whole] if half else range(whole + 1)
+        return [slice(start, stop) for start, stop in pairwise(steps)]
 
     def _energy(self, field: Tensor, couplings: Tensor) -> PairEnergy:
         square = (self.num_latents, self.num_latents, self.num_categories, self.num_categories)

@@ -109,7 +109,7 @@ class MixturePrior(nn.Module):
         self.log_weights = nn.Parameter(torch.zeros(num_components))
         # Components that began alike would stay alike.
         shape = (num_components, num_latents, num_categories)
-        self.logits = nn.Parameter(0.1 * torch.randn(shape))
+        self.logits = nn.Parameter(torch.randn(shape).mul_(0.1))
 
     def forward(self) -> MixtureCodes:
         """The distribution over codes, batch (), event (D, K)."""

@@ -1,0 +1,196 @@
+"""The memory that settings ask for, estimated before anything is built."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pyro_dvae.config import Config, build_vae
+from pyro_dvae.parts import name_and_argument
+
+_FLOAT = 4
+"""Bytes of a number in float32."""
+_STATES = 4
+"""Numbers per weight in training, at least: the weight, its gradient, and Adam's two moments."""
+_PARTS = ("prior", "likelihood", "guide", "network")
+"""Settings that may have a number after a colon."""
+_WORDS = {
+    "num_latents": "the number of latents",
+    "num_categories": "the number of categories",
+    "num_particles": "the number of particles",
+    "hidden": "the widths of the hidden layers",
+    "batch_size": "the batch size",
+}
+
+
+def refuse_too_large(
+    config: Config,
+    event_shape: Sequence[int],
+    num_data: int | None = None,
+    device: torch.device | None = None,
+) -> None:
+    """Refuse settings that ask for more memory than there is, before any of it is taken.
+
+    Args:
+        config: the settings.
+        event_shape: of a datum.
+        num_data: N, which bounds the batch; None for a model that is not trained.
+        device: where the model will be; the CPU if None.
+
+    Raises:
+        ValueError: the model, or a step of its training, takes more memory than is available.
+    """
+    needed = memory_of(config, event_shape, num_data)
+    if needed <= available_memory(device):
+        return
+    smaller = {
+        what: memory_of(other, event_shape, num_data) for what, other in _smaller(config)
+    } or {"the sizes of the model": needed}
+    what = min(smaller, key=smaller.__getitem__)
+    purpose = "a model" if num_data is None else "a model and a training step"
+    refuse_bytes(purpose, needed, what, device)
+
+
+def refuse_bytes(
+    purpose: str, needed: float, lower: str, device: torch.device | None = None
+) -> None:
+    """Refuse what takes more memory than is available.
+
+    Args:
+        purpose: what takes it, for the message.
+        needed: bytes, at least.
+        lower: what the user can lower, for the message.
+        device: where it is taken; the CPU if None.
+
+    Raises:
+        ValueError: it takes more.
+    """
+    available = available_memory(device)
+    if needed > available:
+        raise ValueError(
+            f"Expected {purpose} within the {_gib(available)} of memory that are available; got "
+            f"at least {_gib(needed)}. Lower {lower}."
+        )
+
+
+def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None = None) -> float:
+    """A lower bound on the bytes that a model takes.
+
+    Without N these are its weights; with N, the training's four numbers per weight, and per step
+    B (e + S (2 D K + d)) numbers, forwards and backwards. B is the smaller one of batch size and
+    N, S the number of particles; e and d are what the linear layers of encoder and decoder put
+    out for one datum and one code, d at least the parameters of p(x|z).
+
+    Args:
+        config: the settings.
+        event_shape: of a datum.
+        num_data: N, or None.
+
+    Returns:
+        Bytes; infinity where torch cannot count them. Networks of the user's own count nothing.
+    """
+    shape = tuple(event_shape)
+    own = config.encoder is not None or config.decoder is not None
+    ours = replace(config, encoder=None, decoder=None) if own else config
+    code = (config.num_latents, config.num_categories)
+    try:
+        with torch.device("meta"):
+            vae = build_vae(ours, shape)
+            weights: int = sum(x.numel() for x in [*vae.parameters(), *vae.buffers()])
+            per_datum = per_code = 0
+            num_params: int = vae.likelihood.num_params  # type: ignore[assignment]
+            if own:
+                networks = [*vae.encoder.parameters(), *vae.decoder.parameters()]
+                weights -= sum(x.numel() for x in networks)
+            elif num_data is not None:
+                per_datum, per_code = _outputs(vae.encoder), _outputs(vae.decoder)
+    except (RuntimeError, OverflowError, TypeError, MemoryError):
+        return math.inf
+    if num_data is None:
+        return _FLOAT * weights
+    per_code = max(per_code, num_params * math.prod(shape)) + 2 * math.prod(code)
+    batch = min(config.batch_size, num_data)
+    step = batch * (per_datum + config.num_particles * per_code)
+    return _FLOAT * (_STATES * weights + 2 * step)
+
+
+def available_memory(device: torch.device | None = None) -> int:
+    """Bytes that can still be taken: of the machine, of its container and of the process.
+
+    Args:
+        device: a CUDA device in place of the CPU, whose memory counts too.
+    """
+    known = [*_machine(), *_control_group(), *_address_space()]
+    if device is not None and device.type == "cuda":
+        known.append(torch.cuda.mem_get_info(device)[0])
+    return max(0, min(known, default=2**63))
+
+
+def _outputs(network: nn.Module) -> int:
+    """Numbers that the linear layers put out for one input.
+
+    A run on the meta device would count those of convolutions too, but imports for seconds.
+    """
+    return sum(part.out_features for part in network.modules() if isinstance(part, nn.Linear))
+
+
+def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
+    """The settings with one of them at its default, where this one is smaller."""
+    default = Config()
+    for name, what in _WORDS.items():
+        usual, value = getattr(default, name), getattr(config, name)
+        if value > usual or (name == "hidden" and max((*value, 0)) > min(usual)):
+            changed: dict[str, Any] = {name: usual}
+            yield what, replace(config, **changed)
+    for part in _PARTS:
+        name, argument = name_and_argument(getattr(config, part))
+        if argument is not None:
+            changed = {part: name}
+            yield f"the number after {name}:", replace(config, **changed)
+
+
+def _gib(number: float) -> str:
+    if math.isinf(number):
+        return "2^33 GiB"  # torch counts up to 2^63 bytes
+    size = number / 2**30
+    return f"{size:,.1f} GiB" if size < 1e6 else f"{size:.1e} GiB"
+
+
+def _machine() -> Iterator[int]:
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        return
+    with suppress(OSError, ValueError, AttributeError):  # macOS
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _control_group() -> Iterator[int]:
+    """What is left of a container's limit, in which the cache of files does not count."""
+    root = Path("/sys/fs/cgroup")
+    second = ("memory.max", "memory.current")
+    first = ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
+    for limit, used in (second, first):
+        with suppress(OSError, ValueError):
+            most, taken = int((root / limit).read_text()), int((root / used).read_text())
+            lines = (root / limit).with_name("memory.stat").read_text().splitlines()
+            cache = [int(x.split()[1]) for x in lines if x.split()[0] == "inactive_file"]
+            yield most - taken + sum(cache)
+
+
+def _address_space() -> Iterator[int]:
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            yield most - pages * resource.getpagesize()
