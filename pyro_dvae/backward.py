@@ -91,14 +91,24 @@ class Backward:
             found = descent(self.vae, self.elbo, batch)
         if found is not None:
             loss = found.loss
+            _check_graph(bool(found.outputs))
             torch.autograd.backward(found.outputs, found.gradients)
         else:
             loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
+            _check_graph(loss.requires_grad)
             loss.backward(torch.full_like(loss, 1 / batch[0].shape[0]))
             loss = loss.detach()
         all_finite = [loss, *self.optimizer.gradients]
         torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, self._one)
         return loss
+
+
+def _check_graph(there: bool) -> None:
+    if not there:
+        raise ValueError(
+            "Expected a loss that depends on a weight that is trained; got one that depends on "
+            "none. Unfreeze the networks: vae.requires_grad_()."
+        )
 
 
 def needs_no_traces(vae: Any, elbo: Any) -> bool:

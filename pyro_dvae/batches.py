@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyro
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.assembly import check_parts
 from pyro_dvae.streams import RandomStream
@@ -112,6 +112,27 @@ def show_likelihood(vae: Any, data: TrainingData, device: torch.device) -> None:
         before_training(data.x if isinstance(data, TensorData) else some)
 
 
+def check_weights(part: nn.Module, what: str) -> None:
+    """Raise a ValueError unless a model, or a part of one, can be trained, and here."""
+    weights = [weight for weight in part.parameters() if weight.requires_grad]
+    if not weights:
+        frozen = any(True for _ in part.parameters())
+        raise ValueError(
+            f"Expected {what} with weights to train; got {type(part).__name__}, "
+            + (
+                "whose weights are all frozen. Unfreeze some with requires_grad_()."
+                if frozen
+                else "which has none. Use one that has some."
+            )
+        )
+    if torch.is_inference_mode_enabled() or any(weight.is_inference() for weight in weights):
+        raise ValueError(
+            "Expected a training outside of torch.inference_mode, in which nothing can be "
+            f"differentiated; got one inside, or {what} that was built inside. Leave it, or use "
+            "torch.no_grad in its place."
+        )
+
+
 def check_data(
     vae: Any, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
 ) -> None:
@@ -136,4 +157,13 @@ def check_data(
         pyro.validation_enabled(True),
         pyro.get_param_store().scope(),
     ):
-        elbo.loss(vae.model, vae.guide, *rows)
+        try:
+            elbo.loss(vae.model, vae.guide, *rows)
+        except RuntimeError as error:
+            if "does not require grad" not in str(error):
+                raise
+            raise ValueError(
+                "Expected programs that run without gradients too, as an evaluation does; got "
+                "torch.autograd.grad of what has none there. Enclose it, and what it "
+                "differentiates, in `with torch.enable_grad():`."
+            ) from error

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pyro_dvae.batches import Batch, TrainingData
+from pyro_dvae.batches import Batch, TrainingData, check_weights
 from pyro_dvae.elbos.score_function import ReinforceELBO
 from pyro_dvae.records import EpochRecord
 from pyro_dvae.training import Trainer
@@ -65,6 +65,7 @@ class PriorTrainer(Trainer):
                 f"Expected a prior with weights to fit; got {type(vae.prior).__name__}, which has "
                 "none. Use AutoregressivePrior (--prior autoregressive), say."
             )
+        check_weights(vae.prior, "a prior")
         self._fixed = [vae.encoder, vae.decoder, vae.likelihood, vae.posterior_family]
         super().__init__(vae, ReinforceELBO(max_plate_nesting=1), data, validation, **options)
 

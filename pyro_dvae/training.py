@@ -21,6 +21,7 @@ from pyro_dvae.batches import (
     arguments,
     as_batch,
     check_data,
+    check_weights,
     epoch_order,
     served,
     show_likelihood,
@@ -94,6 +95,7 @@ class Trainer:
         capture: bool = False,
         bfloat16: bool = False,
     ) -> None:
+        check_weights(vae, "a model")
         training_settings(batch_size, learning_rate, averaging, annealing, initial_beta)
         if annealing and not isinstance(elbo, DiscreteELBO):
             raise ValueError(
@@ -260,6 +262,7 @@ class Trainer:
             self.shuffling.set_state(self.order)  # also in the middle of an epoch
             batches = epoch_order(self.data, self.shuffling, self.device)
             with PROCESS_STATE:
+                check_weights(self.vae, "a model")
                 self.vae.train()
                 if self._backward.notice_changes():
                     self._record_anew()

@@ -139,5 +139,10 @@ def test_refuses_what_cannot_be_fitted() -> None:
     vae = tiny_vae()
     with pytest.raises(ValueError, match="Expected a prior with weights to fit; got UniformPrior"):
         PriorTrainer(vae, tiny_data(4))
+    frozen = with_prior(vae, LearnedPrior(2, 3).requires_grad_(False))
+    with pytest.raises(
+        ValueError, match=r"Expected a prior .* LearnedPrior, whose weights are all"
+    ):
+        PriorTrainer(frozen, tiny_data(4))
     with pytest.raises(ValueError, match=r"of shape \(D, K\) = \(2, 3\); got \(3, 3\)"):
         with_prior(vae, LearnedPrior(3, 3))

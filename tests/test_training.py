@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +13,13 @@ import pyro.poutine as poutine
 import pytest
 import torch
 from pyro.infer import SVI, Trace_ELBO
+from pyro.nn import pyro_method
 from torch.utils.data import DataLoader, TensorDataset
 from zoo import ELBOS, PRIORS, SCALE_DEPENDENT, tiny_data, tiny_vae
 
 from pyro_dvae import (
     BinaryImages,
+    DisarmELBO,
     DiscreteVAE,
     EnumeratedELBO,
     RlooELBO,
@@ -401,3 +405,101 @@ def test_data_that_are_none_are_refused_in_one_line(data: Any, message: str) -> 
 def test_no_data() -> None:
     with pytest.raises(ValueError, match="training data of at least 1; got 0"):
         next(fit(tiny_vae(), RlooELBO(2), tiny_data(0)))
+
+
+def _frozen() -> Any:
+    return tiny_vae().requires_grad_(False)
+
+
+def _unused() -> Any:
+    vae = _frozen()
+    vae.encoder.extra = torch.nn.Parameter(torch.zeros(3))
+    return vae
+
+
+def _made_in_inference_mode() -> Any:
+    with torch.inference_mode():
+        return tiny_vae()
+
+
+@pytest.mark.filterwarnings("ignore:.*was not registered in the param store")
+@pytest.mark.parametrize("elbo", [lambda: RlooELBO(2), DisarmELBO, Trace_ELBO])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_frozen, "a model with weights to train; got DiscreteVAE, whose weights are all frozen"),
+        (_unused, "a loss that depends on a weight that is trained"),
+        (_made_in_inference_mode, r"a training outside of torch\.inference_mode"),
+    ],
+)
+def test_what_cannot_learn_is_refused_in_one_line(elbo: Any, make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {message}") as error:
+        list(fit(make(), elbo(), tiny_data(4), epochs=1))
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_that_is_frozen_between_epochs_is_refused() -> None:
+    vae = tiny_vae()
+    records = fit(vae, RlooELBO(2), tiny_data(4), epochs=2)
+    next(records)
+    vae.requires_grad_(False)
+    with pytest.raises(ValueError, match="whose weights are all frozen"):
+        next(records)
+
+
+@pytest.mark.parametrize("elbo", [lambda: RlooELBO(2), DisarmELBO, Trace_ELBO])
+def test_training_needs_no_ambient_gradients(elbo: Any) -> None:
+    found, x = [], tiny_data(9)
+    for ambient in (contextlib.nullcontext, torch.no_grad):
+        torch.manual_seed(0)
+        vae = tiny_vae()
+        with ambient():
+            list(fit(vae, elbo(), x, x, epochs=2, batch_size=4))
+            assert torch.is_grad_enabled() == (ambient is contextlib.nullcontext)
+        found.append(weights(vae))
+    assert torch.equal(*found)
+    with torch.inference_mode(), pytest.raises(ValueError, match="outside of torch"):
+        list(fit(tiny_vae(), elbo(), x, epochs=1))
+
+
+class _Inner(DiscreteVAE):
+    """A guide that takes a gradient step of its own."""
+
+    ambient: Any = contextlib.nullcontext
+
+    @pyro_method
+    def guide(self, x: torch.Tensor) -> torch.Tensor:
+        with pyro.plate("data", len(x)):
+            with self.ambient():
+                logits = self.encoder(x)
+                target = self.decoder(logits.softmax(-1)).square().sum()
+                (slope,) = torch.autograd.grad(target, logits, create_graph=True)
+            return pyro.sample("z", self.posterior_family(logits - 0.1 * slope))
+
+
+@pytest.mark.parametrize("elbo", [lambda: RlooELBO(2), DisarmELBO, EnumeratedELBO, Trace_ELBO])
+def test_a_guide_that_calls_autograd(elbo: Any) -> None:
+    """Its gradient is that of the whole program: a step is SVI's."""
+    vae = tiny_vae()
+    inner, twin = (
+        _Inner(copy.deepcopy(vae.encoder), copy.deepcopy(vae.decoder), vae.prior, vae.likelihood)
+        for _ in range(2)
+    )
+    x = tiny_data(4)
+    for model in (inner, twin):
+        model.ambient = torch.enable_grad
+    list(fit(inner, elbo(), x, epochs=1, batch_size=4, learning_rate=0.01, seed=3))
+    order = torch.randperm(4, generator=torch.Generator().manual_seed(3))
+    scaled = [poutine.scale(program, 1 / 4) for program in (twin.model, twin.guide)]
+    pyro.set_rng_seed(3 + 2)
+    SVI(*scaled, pyro.optim.Adam({"lr": 0.01}), loss=elbo()).step(x[order])
+    torch.testing.assert_close(weights(inner), weights(twin), **EXACT)
+
+
+@pytest.mark.parametrize("elbo", [lambda: RlooELBO(2), DisarmELBO, EnumeratedELBO])
+def test_a_guide_that_calls_autograd_where_there_is_none_is_refused(elbo: Any) -> None:
+    vae = tiny_vae()
+    inner = _Inner(vae.encoder, vae.decoder, vae.prior, vae.likelihood)
+    with pytest.raises(ValueError, match=r"without gradients too, .* torch\.enable_grad") as error:
+        next(fit(inner, elbo(), tiny_data(4)))
+    assert "\n" not in str(error.value)

@@ -119,8 +119,8 @@ def descent(
         found = [(logits, in_logits), (said, in_said.mul_(-1 / (num * size)))]
         if isinstance(log_p, Tensor) and log_p.requires_grad:
             found.append((log_p, (q * -weight).sum_to_size(log_p.shape)))
-    outputs, gradients = zip(*(pair for pair in found if pair[0].requires_grad), strict=True)
-    return Descent(loss, outputs, gradients)
+    found = [pair for pair in found if pair[0].requires_grad]
+    return Descent(loss, *(zip(*found, strict=True) if found else ((), ())))
 
 
 def _guide_logits(vae: DiscreteVAE, x: Tensor) -> Tensor | None:
