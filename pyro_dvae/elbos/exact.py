@@ -216,7 +216,7 @@ class MarginalELBO(_SummedELBO):
 
     def loss_scale(self, pair: Pair) -> float:
         """The scale of all sites, which stands outside of the logarithm."""
-        return common_scale(*pair.model_sites.values(), *pair.guide_sites.values())
+        return common_scale(*pair.sites)
 
     def bound(self, terms: Terms) -> Tensor:
         """(*batch) log p(x), nats per datum."""
@@ -258,11 +258,10 @@ def _log_prior(pair: Pair) -> Tensor:
 
 
 def _why_one_datum(pair: Pair) -> str:
-    sites = [*pair.model_sites.values(), *pair.guide_sites.values()]
     own = {
         frame.name: site["name"]
-        for frame in {frame for site in sites for frame in site["cond_indep_stack"]}
-        for site in sites
+        for frame in {frame for site in pair.sites for frame in site["cond_indep_stack"]}
+        for site in pair.sites
         if frame.vectorized and frame not in site["cond_indep_stack"]
     }
     return "".join(

@@ -21,7 +21,7 @@ from pyro_dvae.codes import (
     code_logits,
 )
 from pyro_dvae.elbos.plates import DataPlates, sample_sites, subsamples
-from pyro_dvae.elbos.shapes import check_shapes, refuse_mixed, without_dims
+from pyro_dvae.elbos.shapes import check_match, check_shapes, refuse_mixed, without_dims
 from pyro_dvae.elbos.sites import CodeSite, Given, NoStraightThrough
 from pyro_dvae.process import without_checks
 
@@ -42,9 +42,9 @@ class Pair:
         plates: those of the pair's draws, where this is a run at other codes.
 
     Raises:
-        ValueError: shapes of a site that do not fit its plates, or guide and model to each other.
-            One run at one code is checked as Pyro does, unless Pyro's checks are off; a run at
-            several codes, whose dimensions hide mistakes, is always checked.
+        ValueError: guide and model do not fit each other, or the shapes of a site not its plates.
+            The latter is checked in runs at several codes, whose dimensions hide mistakes, in
+            trial runs, and wherever Pyro's checks are on.
     """
 
     def __init__(
@@ -66,17 +66,23 @@ class Pair:
         self.subsamples = {**subsamples(model_trace), **subsamples(self.drawn)}
         model_trace = prune_subsample_sites(model_trace)
         guide_trace = prune_subsample_sites(self.drawn.copy())
-        model_trace.compute_log_prob()
-        guide_trace.compute_score_parts()
         self.model_trace, self.guide_trace = model_trace, guide_trace
         self.model_sites = sample_sites(model_trace)
         self.guide_sites = sample_sites(guide_trace)
-        if nesting < math.inf or is_validation_enabled():
-            check_shapes(self.model_sites, self.guide_sites, nesting)
         self.latents = {n: s for n, s in self.model_sites.items() if not s["is_observed"]}
+        check_match(self.latents, self.guide_sites, nesting)
+        model_trace.compute_log_prob()
+        guide_trace.compute_score_parts()
+        if nesting < math.inf or is_validation_enabled():
+            check_shapes(self.sites, nesting)
         self.plates = plates or DataPlates(model_trace, guide_trace)
         self.own_shapes: tuple[Shapes, Shapes] = ({}, {})
         """Of both programs' distributions before a plate of particles expanded them."""
+
+    @property
+    def sites(self) -> list[Any]:
+        """Of both programs."""
+        return [*self.model_sites.values(), *self.guide_sites.values()]
 
     @cached_property
     def codes(self) -> dict[str, CodeSite]:
@@ -214,7 +220,7 @@ def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:
     """
     with _untouched():
         pair = Pair(model, guide, args, kwargs, math.inf)
-    check_shapes(pair.model_sites, pair.guide_sites)
+    check_shapes(pair.sites)
     return pair
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 import torch
@@ -16,35 +15,57 @@ from pyro_dvae.codes import code_logits, code_value, one_hot
 Sites = Mapping[str, Any]
 
 
-def check_shapes(model_sites: Sites, guide_sites: Sites, nesting: float = math.inf) -> None:
-    """Refuse sites whose shapes do not fit their plates, or guide and model to each other.
+def check_match(latents: Sites, guide_sites: Sites, nesting: float = math.inf) -> None:
+    """Refuse a guide that draws a latent of the model in another shape, or other plates.
 
-    Pyro checks as much where nothing is enumerated. Its checks may be switched off, and do not
-    look at observations left of the plates.
+    Pyro does so too where its checks are on, but not for plates nested in another order.
 
     Args:
-        model_sites: with their log-probabilities.
-        guide_sites: likewise.
+        latents: of the model.
+        guide_sites: of the guide.
         nesting: the most plates around a site; dimensions left of them hold alternative codes.
+
+    Raises:
+        ValueError: the message names the site and both shapes.
+    """
+    for name in guide_sites.keys() & latents.keys():
+        in_model, in_guide = latents[name], guide_sites[name]
+        _check_plates(name, in_model, in_guide)
+        (plates, event), (guide_plates, guide_event) = (
+            _plated_shape(site["fn"], nesting) for site in (in_model, in_guide)
+        )
+        if (plates, event) != (guide_plates, guide_event):
+            raise ValueError(
+                f"Expected one shape of site '{name}' in model and guide; got plates of sizes "
+                f"{plates} and {event} event dimensions in the model, {guide_plates} and "
+                f"{guide_event} in the guide. Draw it in the same plates and the same .to_event."
+            )
+
+
+def check_shapes(sites: Iterable[Any], nesting: float = math.inf) -> None:
+    """Refuse sites whose values or log-probabilities do not fit their plates.
+
+    Pyro checks as much where its checks are on, but for observations left of the plates.
+
+    Args:
+        sites: with their log-probabilities.
+        nesting: as in `check_match`.
 
     Raises:
         ValueError: the message names the site, the shapes and what to do.
     """
-    for site in chain(model_sites.values(), guide_sites.values()):
+    for site in sites:
         if site["is_observed"]:
             _check_observation(site, nesting)
         check_site_shape(site, nesting)  # type: ignore[arg-type]  # infinite is allowed
-    for name in guide_sites.keys() & model_sites.keys():
-        model_site, guide_site = model_sites[name], guide_sites[name]
-        _check_plates(name, _dims(model_site), _dims(guide_site))
-        shapes = [_plated_shape(site["fn"], nesting) for site in (model_site, guide_site)]
-        if shapes[0] != shapes[1]:
-            (in_model, event), (in_guide, guide_event) = shapes
-            raise ValueError(
-                f"Expected one shape of site '{name}' in model and guide; got plates "
-                f"{in_model} and {event} event dimensions in the model, {in_guide} and "
-                f"{guide_event} in the guide. Draw it in the same plates and the same .to_event."
-            )
+        shape, plates = site["log_prob"].shape, _dims(site).values()
+        for dim in range(-int(min(len(shape), nesting)), 0):
+            if shape[dim] != 1 and dim not in plates:  # Pyro lets these pass between plates
+                raise ValueError(
+                    f"Expected the log-probability of site '{site['name']}' to have the dimensions "
+                    f"of its plates alone; got {tuple(shape)}, dimension {dim} being of no plate. "
+                    "Put the site into a plate there, or use .to_event."
+                )
 
 
 def _check_observation(site: Any, nesting: float) -> None:
@@ -60,13 +81,18 @@ def _check_observation(site: Any, nesting: float) -> None:
         )
 
 
-def _check_plates(name: str, model: Mapping[str, int], guide: Mapping[str, int]) -> None:
-    for plate in model.keys() & guide.keys():
-        if model[plate] != guide[plate]:
+def _check_plates(name: str, model_site: Any, guide_site: Any) -> None:
+    in_model, in_guide = (
+        {f.name: (f.dim, f.full_size or f.size) for f in site["cond_indep_stack"]}
+        for site in (model_site, guide_site)
+    )
+    for plate in sorted(in_model.keys() & in_guide.keys()):
+        if in_model[plate] != in_guide[plate]:
+            (dim, size), (guide_dim, guide_size) = in_model[plate], in_guide[plate]
             raise ValueError(
-                f"Expected plate '{plate}' at one dimension in model and guide; got "
-                f"dim={model[plate]} in the model and dim={guide[plate]} in the guide at site "
-                f"'{name}'. Nest the plates in one order, or give each its dim."
+                f"Expected plate '{plate}' with one dimension and size in model and guide; got "
+                f"dim={dim} and {size} in the model, dim={guide_dim} and {guide_size} in the guide "
+                f"at site '{name}'. Nest the plates in one order, or give each its dim."
             )
 
 
