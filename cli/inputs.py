@@ -201,7 +201,7 @@ def open_file(
     Raises:
         ValueError: it cannot be read so.
     """
-    from pyro_dvae.data import DataError, number_by, open_source
+    from pyro_dvae.data import DataError, all_numbers, number_by, open_source
 
     its_own = {**reading_of(facts), "columns": facts.get("columns")}
     suffix = Path(path).suffix.lower()
@@ -226,6 +226,13 @@ def open_file(
             print(f"labels left out: {told}", file=sys.stderr)
         if labelled:
             raise DataError(told) from None
+    its_columns, found = its_own["columns"], getattr(rows, "columns", None)
+    is_named = its_own["header"] or not all_numbers(its_columns or [])
+    if its_columns and found and list(found) != list(its_columns) and is_named:
+        raise DataError(  # a name that is a number would find the column of this number
+            f"Expected the run's columns, {', '.join(its_columns[:8])}, in {path}; got "
+            f"{', '.join(found[:8])}. Name the columns as in the run's data."
+        )
     names = facts.get("label_names")
     if labelled and names is None and rows.label_names is not None:
         raise DataError(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile import Hostile
+from PIL import Image
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -173,3 +178,59 @@ def test_labels_that_are_missing(pdvae: Run) -> None:
     assert (status, err.count("\n")) == (0, 1)
     assert err.startswith("labels left out: Expected a label for each row in gap.csv")
     assert pdvae("encode", "run", "--data=none.csv", "-onone-codes.csv")[2] == ""
+
+
+def test_a_name_that_is_a_number_is_no_place(pdvae: Run) -> None:
+    """A run's column "1" is not the second column of a file that has none of this name."""
+    Path("x.csv").write_text("a,1\n" + bits(40, 2))
+    Path("new.csv").write_text("a,b\n" + bits(4, 2))
+    assert pdvae("fit", "run", "--data=x.csv", *SMALL)[0] == 0
+    status, _, err = pdvae("encode", "run", "--data=new.csv", "-oc.csv")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "Expected the run's columns, a, 1, in new.csv; got a, b. Name the columns" in err
+    assert pdvae("encode", "run", "--data=x.csv", "-oc.csv")[0] == 0
+
+
+def _large(name: str) -> None:
+    """A small file that holds, or states, gigabytes."""
+    if name == "x.gz":  # 3 GiB of images by its header
+        header = struct.pack(">BBBBIII", 0, 0, 8, 3, 3 * 2**30 // 784, 28, 28)
+        Path(name).write_bytes(gzip.compress(header + bytes(784)))
+    elif name == "x.parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = pytest.importorskip("pyarrow").table({"a": np.zeros(2**21)})
+        with parquet.ParquetWriter(name, table.schema) as writer:
+            for _ in range(18):
+                writer.write_table(table)
+    elif name == "x.csv":
+        line = ",".join(["1"] * 10**6) + "\n"
+        Path(name).write_text(line * 3)
+    else:
+        with Path(name).open("wb") as sparse:  # rows of 2 GiB, none of which is written
+            shape = {"descr": "|u1", "fortran_order": False, "shape": (2, 2**31)}
+            np.lib.format.write_array_header_1_0(sparse, shape)
+            sparse.truncate(2**32 + sparse.tell())
+
+
+@pytest.mark.parametrize("name", ["x.gz", "x.parquet", "x.csv", "x.npy"])
+def test_what_is_larger_than_memory_is_one_line_at_once(hostile: Hostile, name: str) -> None:
+    _large(name)
+    for command in (["data", name], ["fit", "run", "--data", name]):
+        outcome = hostile(*command, memory=800, seconds=6)
+        assert f" {name}" in outcome.refusal()
+        assert outcome.peak < 300
+    assert not Path("run").exists()
+
+
+def test_pipes_are_not_waited_for(hostile: Hostile) -> None:
+    Path("d").mkdir()
+    for i in range(20):
+        Image.new("L", (4, 4), i).save(f"d/{i}.png")
+    os.mkfifo("d/z.png")
+    os.mkfifo("x.npy")
+    outcome = hostile("data", "d", seconds=6)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "note: left out, 1 pipes or devices: z.png" in outcome.out
+    assert "x.npy, which is neither" in hostile("data", "x.npy", seconds=6).refusal()
+    for device in ("/dev/zero", "/dev/stdin"):
+        assert "which is neither" in hostile("data", device, seconds=6).refusal()
