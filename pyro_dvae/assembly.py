@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from pyro_dvae.codes import one_hot
 from pyro_dvae.streams import RandomStream
+from pyro_dvae.tensors import has_values
 from pyro_dvae.trial import Part, in_one_line, try_rows
 
 _TRIED = "_parts_tried"
@@ -37,8 +38,9 @@ def check_parts(vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bo
 
     In eval mode, without gradients, and in a random stream of its own, so that nothing moves. It
     is done anew where a module was exchanged or data have another shape, and left out where it
-    would be part of something else: in a graph that torch.compile makes, and under Pyro's
-    messengers. A module without weights yet, such as `nn.LazyLinear`, is tried once it has them.
+    would be part of something else: in a graph that torch.compile makes, under vmap, and under
+    Pyro's messengers. A module without weights yet, such as `nn.LazyLinear`, is tried once it has
+    them.
 
     Args:
         vae: a `DiscreteVAE`.
@@ -49,7 +51,8 @@ def check_parts(vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bo
     Raises:
         ValueError: the parts do not fit; names the parts and both sizes.
     """
-    if torch.compiler.is_compiling() or am_i_wrapped() or any(map(is_lazy, vae.parameters())):
+    weights = [*vae.parameters()]
+    if am_i_wrapped() or any(map(is_lazy, weights)) or not all(map(has_values, [x, *weights])):
         return
     known = (*list(vae.modules())[1:], tuple(x.shape[1:]), x.dtype)
     tried: dict[bool, Any] = vars(vae).get(_TRIED, {})

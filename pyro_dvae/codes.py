@@ -20,6 +20,8 @@ from pyro.distributions.relaxed_straight_through import (
 )
 from torch import Tensor
 
+from pyro_dvae.tensors import has_values
+
 # Torch's classes are also the bases of Pyro's straight-through ones.
 _OneHot, _Index = torch.distributions.OneHotCategorical, torch.distributions.Categorical
 _QUANTISED = (RelaxedOneHotCategoricalStraightThrough, RelaxedBernoulliStraightThrough)
@@ -161,10 +163,12 @@ def _refuse_probabilities(logits: Tensor) -> None:
 
     Softmax would make of them another distribution, near the uniform one, without a word.
     """
-    # Neither a graph that is made nor a vmap has values to look at.
-    if torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(logits):
-        return
-    if logits.numel() and (logits >= 0).all() and ((logits.sum(-1) - 1).abs() < 1e-3).all():
+    if (
+        has_values(logits)
+        and logits.numel()
+        and (logits >= 0).all()
+        and ((logits.sum(-1) - 1).abs() < 1e-3).all()
+    ):
         raise ValueError(
             "Expected logits; got probabilities: each row lies in [0, 1] and sums to one. Pass "
             "p.log() of probabilities p, or log_softmax(-1) of logits that look like them."

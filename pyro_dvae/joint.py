@@ -1,7 +1,8 @@
 """log p(x, z) of a model, of all K^D codes or of drawn ones.
 
-The networks and the likelihood run in the model's own precision; what they give is summed in
-double, so that bounds keep their order to the last digits.
+The networks and the likelihood run in the model's own precision, the likelihood in double where
+terms of thousands of nats cancel (`precise`); what they give is summed in double, so that bounds
+keep their order to the last digits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyro_dvae.assembly import check_parts
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import code_logits, describe_codes, enumerate_codes, num_codes, one_hot
 from pyro_dvae.process import PROCESS_STATE, without_checks
-from pyro_dvae.tensors import as_arguments
+from pyro_dvae.tensors import as_arguments, has_values
 
 MAX_SUMMED_CODES = 2**20
 """Largest K^D that `log_marginal` sums over, in chunks."""
@@ -45,6 +46,15 @@ _KEPT_ELEMENTS = 2**26
 
 _LOOKED_UP = 2**21
 """Categories that are drawn at once, (data, draws, D), where their codes are looked up."""
+
+
+_MOST_CANCELLED = 2048.0
+"""Nats of terms that cancel in one log p(x|z), beyond which it is summed in double precision.
+
+A matrix product in float32 misses by some 2.5e-7 of them, so that what stays in float32 is right to
+about 5e-4 nats. Trained on MNIST a decoder is far below: 220 nats after 20 epochs of the sample.
+Always in double, `evaluate` of 10,000 images and 4,096 codes takes 1.8 times as long.
+"""
 
 
 def wide(tensor: Tensor) -> Tensor:
@@ -86,6 +96,23 @@ def log_sum(log_prior: Tensor, log_likelihood: Tensor) -> Tensor:
     log_priors = log_prior.expand_as(log_likelihood).split(size)
     parts = zip(log_priors, log_likelihood.split(size), strict=True)
     return torch.cat([(some + log_p_x).logsumexp(-1) for some, log_p_x in parts])
+
+
+def precise(p_x: Any, likelihood: Any) -> Any:
+    """p(x|z) itself, or with its parameters in double where float32 would lose digits.
+
+    Args:
+        p_x: of some codes.
+        likelihood: its `cancelled(params)`, where it has one, says how much cancels.
+    """
+    cancelled, params = getattr(likelihood, "cancelled", None), getattr(p_x, "flat_params", None)
+    if cancelled is None or params is None or wide(params.new_empty(0)).dtype == params.dtype:
+        return p_x
+    if not has_values(params):
+        return p_x
+    with torch.no_grad():
+        is_much = bool((cancelled(params) > _MOST_CANCELLED).any())
+    return p_x.double() if is_much else p_x
 
 
 class Joint:
@@ -167,7 +194,8 @@ class Joint:
                 device=self.device,
                 dtype=self.dtype,
             )
-            yield self._log_prior(codes[:, None]), self.vae.decode(codes[:, None])
+            p_x = precise(self.vae.decode(codes[:, None]), self.vae.likelihood)
+            yield self._log_prior(codes[:, None]), p_x
 
     def all_codes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Log p(z) or p(z|y), (Y, K^D), and log p(x|z), (B, K^D), of data (B, *event)."""
@@ -192,7 +220,8 @@ class Joint:
         The categories (B, S, D) were drawn for them.
         """
         codes = one_hot(index.transpose(0, 1), self.num_categories, dtype=self.dtype)
-        log_likelihood = self.vae.decode(codes).log_prob(x)  # (S, B)
+        p_x = precise(self.vae.decode(codes), self.vae.likelihood)
+        log_likelihood = p_x.log_prob(x)  # (S, B)
         prior = None if labels is None else self.vae.prior_codes(labels)
         return self._log_prior(codes, prior).T, wide(log_likelihood.T)
 

@@ -70,6 +70,11 @@ def as_arguments(vae: Any, x: Any, labels: Any = None) -> tuple[Tensor, Tensor |
     return as_data(x, like), None if labels is None else as_labels(labels, like.device)
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Whether its values can be looked at: not in a graph that is made, nor under vmap."""
+    return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(tensor))
+
+
 def _array(x: Any) -> np.ndarray[Any, Any]:
     """An array of real numbers or bools."""
     name, module = type(x).__name__, type(x).__module__.partition(".")[0]

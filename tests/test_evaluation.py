@@ -18,7 +18,15 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from zoo import D, K, P, tiny_data, tiny_vae
 
-from pyro_dvae import Bernoulli, evaluate, log_marginal, posteriors, scoring
+from pyro_dvae import (
+    Bernoulli,
+    ContinuousBernoulli,
+    Poisson,
+    evaluate,
+    log_marginal,
+    posteriors,
+    scoring,
+)
 from pyro_dvae import joint as joint_module
 from pyro_dvae.evaluation import ordering
 from pyro_dvae.joint import Joint, code_log_probs
@@ -452,6 +460,55 @@ def test_ordering_in_words() -> None:
     assert "by 0.5 nats (standard error 0.5); Monte Carlo" in said(
         elbo=-1.5, importance_bound=-2.0, log_marginal=None, standard_errors=both
     )
+
+
+class _Table(nn.Module):
+    """Parameters looked up, so that float32 and double precision see the same."""
+
+    def __init__(self, params: torch.Tensor) -> None:
+        super().__init__()
+        self.params = nn.Parameter(params)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return self.params[z.squeeze(-2).argmax(-1)]
+
+
+def _bits(size: float) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    logits = size * (1 + torch.rand(6, 784)) * torch.randn(6, 784).sign()
+    return Bernoulli(), logits, (logits[[0, 1, 1, 4]] > 0).float()
+
+
+def _counts(size: float) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    rates = size * (1 + torch.rand(6, 300))
+    return Poisson(), rates, torch.poisson(rates[[0, 1, 1, 4]]).float()
+
+
+def _greys(size: float) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    logits = size * torch.randn(6, 784)
+    return ContinuousBernoulli(), logits, (logits[[0, 1, 1, 4]] > 0).float()
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(
+    ("made", "size"),
+    [(_bits, 3.0), (_bits, 20.0), (_bits, 1000.0), (_counts, 1e3), (_counts, 1e4), (_greys, 50.0)],
+)
+def test_matrix_products_in_float32_lose_no_digits(made: Any, size: float, gradients: bool) -> None:
+    """Where x l and its normaliser cancel, though each is thousands of nats."""
+    likelihood, params, x = made(size)
+    params = params.float()
+    log_p = likelihood(params.double()[:, None], 1).log_prob(x.double()[None].expand(6, -1, -1))
+    right = log_p.logsumexp(0) - math.log(6)
+    vae = tiny_vae(1, 6, tuple(x.shape[1:])).float()
+    vae.decoder, vae.likelihood = _Table(params), likelihood
+    with torch.set_grad_enabled(gradients):
+        value = log_marginal(vae, x)
+    assert value.dtype == torch.float64
+    tolerance = 5e-4 if size < 5 else 1e-9
+    torch.testing.assert_close(value.detach(), right, atol=tolerance, rtol=1e-10)
+    drawn = evaluate(vae, x, exact=False, num_samples=100).log_likelihood
+    double = evaluate(vae.double(), x, exact=False, num_samples=100).log_likelihood
+    assert drawn == pytest.approx(double, rel=1e-6, abs=tolerance)
 
 
 def test_marginal_is_differentiable() -> None:

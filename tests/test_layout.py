@@ -18,7 +18,6 @@ LEAVES = {
     "adam",
     "averaging",
     "checks",
-    "codes",
     "convolution",
     "data.allot",
     "data.download",
@@ -39,6 +38,7 @@ LEAVES = {
 }
 MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: set() for leaf in sorted(LEAVES)},
+    "codes": {"tensors"},
     "networks": {"checks"},
     "priors.annealing": {"codes"},
     "priors.boltzmann": {
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "priors.mixture": {"checks", "codes", "sequences"},
     "priors.uniform": {"checks"},
     "priors.vamp": {"checks", "priors.mixture"},
-    "assembly": {"codes", "streams", "trial"},
+    "assembly": {"codes", "streams", "tensors", "trial"},
     "plugins": {"trial", "trust"},
     "trial": {"streams"},
     "vae": {"codes", "guides", "joint", "posteriors", "process", "sequences"},

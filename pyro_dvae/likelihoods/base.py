@@ -19,7 +19,8 @@ class Likelihood(nn.Module):
     `forward(params, event_dim)`, which returns a distribution whose last `event_dim` dimensions
     are one datum. `check(x)` refuses data outside the support. A subclass may change `features(x)`,
     what an encoder sees of x, and add `calibrate(x)`, which sets buffers from training data, and
-    `before_training(x)`, which `fit` calls with data to warn of what was never calibrated.
+    `before_training(x)`, which `fit` calls with data to warn of what was never calibrated. Where
+    `log_prob` is a matrix product, `cancelled(params)` may tell the nats of what cancels in it.
 
     The methods below see a datum as P elements in a row, and its parameters as (..., P), or
     (..., P, num_params) where num_params exceeds 1.
@@ -100,7 +101,7 @@ class FlatDistribution(TorchDistribution):
         shape = torch.Size(params.shape[:-1] if likelihood.num_params > 1 else params.shape)
         split = len(shape) - event_dim
         super().__init__(shape[:split], shape[split:], validate_args=validate_args)
-        self._flat_params = params.reshape(
+        self.flat_params = params.reshape(
             *shape[:split], self.event_shape.numel(), *params.shape[len(shape) :]
         )
 
@@ -112,7 +113,7 @@ class FlatDistribution(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         """E[x], (*batch, *event)."""
-        mean = self.likelihood.mean(self._flat_params)
+        mean = self.likelihood.mean(self.flat_params)
         shape = mean.shape[:-1] + self.event_shape
         return mean.reshape(shape).expand(self.batch_shape + self.event_shape)
 
@@ -122,12 +123,16 @@ class FlatDistribution(TorchDistribution):
         new._batch_shape = torch.Size(batch_shape)
         return new
 
+    def double(self) -> FlatDistribution:
+        """The same distribution with its parameters, and so its sums, in double precision."""
+        return FlatDistribution(self.likelihood, self.params.double(), self.event_dim)
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws, (*sample_shape, *batch, *event)."""
         batch = torch.Size(sample_shape) + self.batch_shape
         own = self.params.dim() - len(self.event_shape) - (self.likelihood.num_params > 1)
         with torch.no_grad():
-            params = self._flat_params.expand(batch + self._flat_params.shape[own:])
+            params = self.flat_params.expand(batch + self.flat_params.shape[own:])
             return self.likelihood.draw(params).reshape(batch + self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -147,7 +152,7 @@ class FlatDistribution(TorchDistribution):
         return self._flat_log_prob(x).expand(shape)
 
     def _flat_log_prob(self, x: Tensor) -> Tensor:
-        return self.likelihood.log_prob(self._flat_params, x)
+        return self.likelihood.log_prob(self.flat_params, x)
 
 
 def linear_log_prob(x: Tensor, natural: Tensor, log_normalizer: Tensor) -> Tensor:

@@ -57,6 +57,10 @@ class Bernoulli(Likelihood):
             return -bce.sum(-1)
         return torch.einsum("...p,...p->...", params, x) - softplus(params).sum(-1)
 
+    def cancelled(self, params: Tensor) -> Tensor:
+        """The sum of max(l, 0), (...): what x l and the softplus have in common at most."""
+        return params.relu().sum(-1)
+
     @torch.no_grad()
     def log_prob_and_gradient(self, params: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """(..., P) logits and data (B, P) -> log p(x|z) (...), and x - g, its gradient (..., P)."""
@@ -131,12 +135,16 @@ class IndependentBernoulli(FlatDistribution):
         self._log_normalizer: Tensor | None = None
         super().__init__(Bernoulli(), logits, event_dim, validate_args=validate_args)
 
+    def double(self) -> IndependentBernoulli:
+        """The same distribution with its logits, and so its sums, in double precision."""
+        return IndependentBernoulli(self.logits.double(), self.event_dim)
+
     def log_prob(self, value: Tensor) -> Tensor:
         """-BCE(g, x) summed over the datum, in nats (Eqs. 8 and 10 of [JL25])."""
         return super().log_prob(value)
 
     def _flat_log_prob(self, x: Tensor) -> Tensor:
-        params = self._flat_params
+        params = self.flat_params
         same = broadcast_shape(x.shape, params.shape) == params.shape
         if same or torch.is_grad_enabled():
             return super()._flat_log_prob(x)

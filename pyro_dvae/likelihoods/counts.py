@@ -44,6 +44,10 @@ class Poisson(_Counts):
 
     name = "poisson"
 
+    def cancelled(self, params: Tensor) -> Tensor:
+        """The sum of r max(1, |log r|), (...): the size of r, x log r and log x! near x = r."""
+        return (softplus(params) * log_softplus(params).abs().clamp(min=1)).sum(-1)
+
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum."""
         scored = linear_log_prob(x, log_softplus(params), softplus(params))

@@ -41,6 +41,10 @@ class ContinuousBernoulli(Likelihood):
             "Scale it (x / 255 for grey uint8 pixels), or use normal for values without bounds.",
         )
 
+    def cancelled(self, params: Tensor) -> Tensor:
+        """The sum of |l| / 2, (...): what (x - 1/2) l and log C have in common at most."""
+        return (params / 2).abs().sum(-1)
+
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of a datum."""
         return linear_log_prob(x - 0.5, params, _log_sinh_ratio(params / 2))
