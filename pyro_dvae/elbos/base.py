@@ -15,6 +15,7 @@ from pyro_dvae.codes import code_logits, latent_kl_divergence, total
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
+from pyro_dvae.elbos.noise import GuideNoise
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
 from pyro_dvae.elbos.particles import pair_of_particles
 from pyro_dvae.elbos.sites import CodeDraws
@@ -76,6 +77,8 @@ class DiscreteELBO(ELBO, nn.Module):
     """
 
     is_unbiased: ClassVar[bool]
+    reruns: ClassVar[bool] = False
+    """Whether the surrogate runs the programs again (`Pair.at`)."""
     value_is_bound: bool = True
     """Whether `differentiable_loss` is minus a bound at honest draws, as `loss` always is."""
 
@@ -159,9 +162,10 @@ class DiscreteELBO(ELBO, nn.Module):
             return nesting(trial_run(model, guide, args, kwargs))
 
         def run(most: float) -> Terms:
-            pair = pair_of_particles(
-                model, guide, args, kwargs, self.num_particles, most, self.wrap
-            )
+            noise = GuideNoise() if self.reruns else None
+            own = guide if noise is None else noise(guide)
+            pair = pair_of_particles(model, own, args, kwargs, self.num_particles, most, self.wrap)
+            pair.noise = noise
             if not is_given and nesting(pair) != most:
                 raise LayoutChanged.between(f"{most} nested plates", nesting(pair))
             check_programs(pair)

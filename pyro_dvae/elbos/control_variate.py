@@ -52,6 +52,7 @@ class RelaxELBO(DiscreteELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
+    reruns: ClassVar[bool] = True
 
     def __init__(
         self,

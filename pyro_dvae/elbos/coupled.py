@@ -36,6 +36,7 @@ class DisarmELBO(DiscreteELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
+    reruns: ClassVar[bool] = True
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator."""

@@ -14,7 +14,14 @@ from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes, total
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
-from pyro_dvae.elbos.layout import LayoutChanged, random_states, restore, with_layout
+from pyro_dvae.elbos.layout import LayoutChanged, with_layout
+from pyro_dvae.elbos.noise import (
+    GuideNoise,
+    drawing_nothing,
+    random_states,
+    restore,
+    without_batch_statistics,
+)
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
 from pyro_dvae.elbos.plates import common_scale, is_subsampled_loop
 from pyro_dvae.elbos.sites import Given
@@ -105,15 +112,20 @@ class _SummedELBO(DiscreteELBO):
             )
         first: Pair | None = None
         before = after = random_states()
+        same_draws, once = GuideNoise()(guide), math.prod(totals.values()) <= self.chunk_size
+
+        def programs(values: Enumeration) -> tuple[Program, Program]:
+            own = values(drawing_nothing(model)) if self._is_marginal else model
+            other = same_draws if once else without_batch_statistics(same_draws)
+            return without_batch_statistics(own), values(other)
 
         def run(cut: str | None, start: int, stop: int) -> tuple[Tensor, ...]:
             nonlocal first, after
-            if start > 0:  # all chunks are of one minibatch and of one draw of each other site
-                restore(before)
+            current = random_states()
+            restore(before)  # all chunks are of one minibatch and of one draw of each other site
             values = Enumeration(layout, cut, start, stop)
             with without_checks():  # what concerns shapes, `Pair` checks
-                own = values(model) if self._is_marginal else model
-                pair = Pair(own, values(guide), args, kwargs, layout.nesting)
+                pair = Pair(*programs(values), args, kwargs, layout.nesting)
             held.update(pair.subsamples)
             found = sum_layout(pair, marginal=self._is_marginal)
             if found != layout:
@@ -125,6 +137,8 @@ class _SummedELBO(DiscreteELBO):
             terms = self.split(pair)
             if self.free_bits and first is pair:
                 check_free_bits(pair)
+            if first is not pair:  # as when this run is made again for its gradient
+                restore(current)
             return reduce(terms, layout.sizes)
 
         cut = max(totals, key=lambda name: totals[name], default=None)

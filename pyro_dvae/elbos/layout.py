@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from pyro_dvae.elbos.noise import random_states, restore
 from pyro_dvae.elbos.pair import Pair
 from pyro_dvae.elbos.plates import PARTICLES
 
@@ -62,18 +62,3 @@ def with_layout(
             restore(before)
     layout = _LAST[elbo] = find()
     return run(layout)
-
-
-def random_states() -> list[Tensor]:
-    """The states of torch's random numbers."""
-    states = [torch.get_rng_state()]
-    if torch.cuda.is_initialized():
-        states.append(torch.cuda.get_rng_state())
-    return states
-
-
-def restore(states: list[Tensor]) -> None:
-    """Draw from here on as after `random_states`."""
-    torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state(states[1])

@@ -37,6 +37,7 @@ class LocalExpectationELBO(DiscreteELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
+    reruns: ClassVar[bool] = True
 
     def __init__(
         self, num_particles: int = 1, *, chunk_size: int | None = None, **options: Any

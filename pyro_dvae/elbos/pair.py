@@ -20,6 +20,7 @@ from torch import Tensor
 from pyro_dvae.codes import (
     code_logits,
 )
+from pyro_dvae.elbos.noise import GuideNoise, without_batch_statistics
 from pyro_dvae.elbos.plates import DataPlates, sample_sites, subsamples
 from pyro_dvae.elbos.shapes import check_match, check_shapes, refuse_mixed, without_dims
 from pyro_dvae.elbos.sites import CodeSite, Given, NoStraightThrough
@@ -78,6 +79,8 @@ class Pair:
         self.plates = plates or DataPlates(model_trace, guide_trace)
         self.own_shapes: tuple[Shapes, Shapes] = ({}, {})
         """Of both programs' distributions before a plate of particles expanded them."""
+        self.noise: GuideNoise | None = None
+        """Around the guide, where an ELBO runs it again."""
 
     @property
     def sites(self) -> list[Any]:
@@ -109,11 +112,13 @@ class Pair:
             sampler: a messenger around the guide that supplies those draws, if not the guide.
 
         Returns:
-            The pair there; log-probabilities have the extra dimensions. The guide runs again too,
-            so a layer that draws (dropout) would draw anew: leave such layers out.
+            The pair there; log-probabilities have the extra dimensions. The guide runs again too:
+            an ELBO that asks for this sets `reruns`, so that dropout in the guide keeps its masks.
+            That in the model draws others, as it does at each step.
 
         Raises:
             ValueError: a site that depends on a code does not keep the extra dimensions.
+            TypeError: a guide that draws other numbers, or layers with statistics of the batch.
         """
         pair = self.rerun(
             {name: self.codes[name].value(code) for name, code in values.items()}, redraw, sampler
@@ -136,8 +141,12 @@ class Pair:
         if sampler is not None:
             guide = sampler(guide)
         model = Given(self.subsamples)(model)  # of plates that the guide does without
+        if self.noise is not None:
+            model, guide = map(without_batch_statistics, (model, guide))
         with without_checks():
-            return Pair(model, guide, args, kwargs, self.plates.nesting, plates=self.plates)
+            pair = Pair(model, guide, args, kwargs, self.plates.nesting, plates=self.plates)
+        pair.noise = self.noise
+        return pair
 
     def refuse_mixed(self, dims: Mapping[str, int], single: Callable[[], Pair]) -> None:
         """Refuse a program that mixes codes which run at once, as by a sum over all dimensions.
