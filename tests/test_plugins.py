@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ from pdvae_cli.main import main
 from PIL import Image
 
 from pyro_dvae import Config, build_vae, load_run
+from pyro_dvae.checkpoints import check_run, create_run, write_config, write_weights
 from pyro_dvae.plugins import own_decoder, own_encoder
+from pyro_dvae.trust import secret_file
 
 NETWORKS = """
 import torch
@@ -326,3 +329,91 @@ def test_bad_own_networks_are_refused_before_a_folder_is_made(
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith("pdvae: Expected the encoder networks:bad to ")
     assert not Path("run").exists()
+
+
+# --- Whose code a run names ---
+
+
+def _own_run(folder: Path) -> Path:
+    """A run that names the encoder of networks.py, written by this process."""
+    config = Config(encoder="networks:Encoder", num_latents=D, num_categories=K, hidden=(3,))
+    vae = build_vae(config, EVENT)  # which imports it
+    create_run(folder, "")
+    write_weights(folder, vae.state_dict(), 1)
+    write_config(folder, config, EVENT, {})
+    return folder
+
+
+def _as_a_new_process() -> None:
+    sys.modules.pop("networks", None)
+
+
+def test_an_own_run_is_known_wherever_it_is_copied(
+    write: Callable[..., None], tmp_path: Path
+) -> None:
+    run = _own_run(tmp_path / "run")
+    shutil.copytree(run, tmp_path / "copy")
+    _as_a_new_process()
+    for folder in (run, tmp_path / "copy"):
+        assert type(load_run(folder).vae.encoder).__name__ == "Encoder"
+
+
+@pytest.mark.parametrize("what", ["no mark", "another mark", "another name", "another place"])
+def test_a_stranger_s_run_imports_nothing(
+    write: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    path = _own_run(tmp_path / "run") / "config.json"
+    content = json.loads(path.read_text())
+    if what == "no mark":
+        del content["mark"]
+    elif what == "another mark":
+        content["mark"] = "0" * 64
+    elif what == "another name":
+        content["config"]["encoder"] = "networks:make_decoder"
+    else:  # a mark that was published, and a module of the stranger's beside it
+        (tmp_path / "theirs").mkdir()
+        monkeypatch.chdir(tmp_path / "theirs")
+    path.write_text(json.dumps(content))
+    Path("networks.py").write_text("open('it-has-run', 'w').close()\n" + NETWORKS)
+    _as_a_new_process()
+    with pytest.raises(ValueError, match=r"names networks:\w+: to load it would run networks\. Lo"):
+        load_run(tmp_path / "run")
+    assert check_run(tmp_path / "run").num_parameters is None
+    assert "networks" not in sys.modules
+    assert not Path("it-has-run").exists()
+    if what != "another name":
+        assert load_run(tmp_path / "run", trust_code=True).epoch == 1
+        assert Path("it-has-run").exists()
+
+
+def test_code_that_has_not_run_here_gets_no_mark(
+    write: Callable[..., None], tmp_path: Path
+) -> None:
+    config = Config(encoder="networks:Encoder")
+    with pytest.warns(UserWarning, match="will need --trust-code"):
+        write_config(tmp_path, config, EVENT, {})
+    assert "mark" not in json.loads((tmp_path / "config.json").read_text())
+
+
+@pytest.mark.parametrize("what", ["a file in its way", "readable by others", "cut short"])
+def test_a_secret_that_cannot_be_kept_is_said(
+    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    _own_run(tmp_path / "first")
+    assert secret_file().stat().st_mode & 0o777 == 0o600
+    if what == "a file in its way":
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "networks.py"))
+    elif what == "readable by others":
+        secret_file().chmod(0o644)
+    else:
+        secret_file().write_bytes(b"1")
+    with pytest.warns(UserWarning, match="will need --trust-code: no secret can be kept"):
+        run = _own_run(tmp_path / "run")
+    _as_a_new_process()
+    with pytest.raises(ValueError, match="would run networks"):
+        load_run(run)
+    assert load_run(run, trust_code=True).epoch == 1
