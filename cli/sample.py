@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from pyro_dvae import Config, Run
 
 _MOST = 100_000
-"""Data drawn at once."""
+"""Data drawn by one command."""
+_BLOCK_NUMBERS = 2**22
+"""Elements of data and codes that are in memory at once while a table is written."""
 
 
 def sample(
@@ -56,6 +60,7 @@ def sample(
         wanted = None if label is None else _class(label, loaded)
         if output.suffix.lower() == ".png":
             only_images(loaded)
+            _refuse_too_large_a_grid(num, loaded.event_shape)
         names = _columns(loaded)
     vae, facts = loaded.vae, loaded.data
     shown = "means of p(x|z)" if means else "draws from p(x|z)"
@@ -70,13 +75,40 @@ def sample(
             from pyro_dvae.tables import write_csv
 
             labels = _labels(config, num, wanted)
-            x = _draw(vae, num, means, labels, seed, target).flatten(1).tolist()
             header = names if labels is None else ["label", *names]
-            known = label_values(labels, facts)
-            before: list[list[int]] = [[]] * num if known is None else known[:, None].tolist()
-            write_csv(output, header, ([*y, *row] for y, row in zip(before, x, strict=True)))
+            write_csv(output, header, _rows(loaded, num, means, labels, seed, target))
     of = "" if label is None else f" of label {label}"
     print(f"{output}: {num} {shown}{of} of {loaded.folder}, seed {seed}")
+
+
+def _rows(
+    run: Run, num: int, means: bool, labels: Tensor | None, seed: int, device: Any
+) -> Iterator[list[Any]]:
+    """Rows of a table, the label first where there are labels; memory holds one block of them."""
+    from pyro_dvae.streams import RandomStream
+
+    code = run.config.num_latents * run.config.num_categories
+    block = max(1, _BLOCK_NUMBERS // (math.prod(run.event_shape) + code))
+    known = label_values(labels, run.data)
+    stream = RandomStream(seed, device)
+    for start in range(0, num, block):
+        stop = min(start + block, num)
+        given = None if labels is None else labels[start:stop].to(device)
+        with stream:
+            x = run.vae.sample(stop - start, means=means, labels=given)
+        before = [[]] * len(x) if known is None else known[start:stop, None].tolist()
+        for y, row in zip(before, x.cpu().flatten(1).tolist(), strict=True):
+            yield [*y, *row]
+
+
+def _refuse_too_large_a_grid(num: int, event_shape: tuple[int, ...]) -> None:
+    """Matplotlib takes some 36 bytes per point of a picture; the images were measured likewise."""
+    from pyro_dvae.sizes import refuse_bytes
+
+    side = min(math.ceil(num**0.5) * 0.55 * 150, 60_000)  # `image_grid` at 150 points per inch
+    points = side * min(side * event_shape[-2] / event_shape[-1], 60_000)
+    needed = 36 * points + 16 * num * math.prod(event_shape)
+    refuse_bytes(f"a picture of {num} images", needed, "-n, or write rows with -o samples.csv")
 
 
 def sample_grid(

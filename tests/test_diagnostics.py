@@ -140,3 +140,27 @@ def test_labels_and_a_guides_own_weights() -> None:
     assert all(row.bias.value < 1e-8 for row in rows)
     guide = [*vae.encoder.parameters(), *vae.posterior_family.parameters()]
     assert [id(w) for w in diagnostics._guide_weights(vae)] == [id(w) for w in guide]
+
+
+def test_an_estimator_without_noise_is_computed_once() -> None:
+    vae, x = tiny_vae(), tiny_data(3)
+    calls: dict[str, int] = {}
+
+    def counted(name: str, elbo: Any) -> Any:
+        loss = elbo.differentiable_loss
+
+        def count(*arguments: Any) -> Any:
+            calls[name] = calls.get(name, 0) + 1
+            return loss(*arguments)
+
+        elbo.differentiable_loss = count
+        return elbo
+
+    elbos = {
+        "exact": counted("exact", EnumeratedELBO(max_plate_nesting=1)),
+        "rloo": counted("rloo", RlooELBO(2, max_plate_nesting=1)),
+    }
+    reference, _ = reference_gradient(vae, x)
+    rows = list(gradient_statistics(vae, x, elbos, reference, num_draws=20))
+    assert calls == {"exact": 2, "rloo": 21}  # one to warm up
+    assert rows[0].variance.value == pytest.approx(0, abs=1e-20)

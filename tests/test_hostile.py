@@ -79,6 +79,19 @@ def test_settings_larger_than_memory(hostile: Hostile, images: Path) -> None:
     assert not Path("run").exists()
 
 
+def test_a_picture_larger_than_memory(hostile: Hostile, run: Path) -> None:
+    refusal = hostile("sample", run, "-n", "100000", memory=1000).refusal()
+    assert refusal.startswith("Expected a picture of 100000 images within the ")
+    assert refusal.endswith(" GiB. Lower -n, or write rows with -o samples.csv.")
+
+
+def test_a_table_of_draws_takes_the_memory_of_a_block(hostile: Hostile, run: Path) -> None:
+    outcome = hostile("sample", run, "-n", "60000", "-o", "x.csv", memory=600)
+    assert (outcome.status, outcome.err) == (0, "")
+    with Path("x.csv").open() as lines:
+        assert sum(1 for _ in lines) == 60_001
+
+
 def test_sizes_that_only_sound_large(hostile: Hostile, images: Path) -> None:
     outcome = hostile(
         "fit", "run", "--data", images, "--epochs=1", *SMALL, "--batch-size", str(10**18)

@@ -63,6 +63,35 @@ def test_every_command_and_option_is_in_the_readme() -> None:
             assert all(f"`{option}`" in README for option in options if option != "--help"), options
 
 
+def test_every_option_of_the_readme_exists() -> None:
+    from pdvae_cli.main import app
+    from typer.main import get_command
+
+    commands = get_command(app)
+    known = {
+        option
+        for command in [commands, *commands.commands.values()]  # type: ignore[attr-defined]
+        for parameter in command.params
+        for option in [*parameter.opts, *parameter.secondary_opts]
+    }
+    for script in (ROOT / "examples").rglob("*.py"):
+        known |= set(re.findall(r"--[a-z][\w-]+", script.read_text(encoding="utf-8")))
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", README)) <= known | {"--help"}
+
+
+def test_options_of_data_are_those_that_the_readme_gives_each_command() -> None:
+    from pdvae_cli.main import app
+    from typer.main import get_command
+
+    takes = {"encode": "--data", "score": "--data", "reconstruct": "--input", "traverse": "--input"}
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        options = {option for parameter in command.params for option in parameter.opts}
+        if name in takes:
+            assert options & {"--data", "--input"} == {takes[name]}
+    assert "`encode` and `score` take the run's own data or a file: `--data`" in README
+    assert "take the run's test data, or a file: `--input` FILE" in README
+
+
 def test_every_public_name_is_in_the_readme() -> None:
     for name in pyro_dvae.__all__:
         assert name == "__version__" or f"`{name}" in README, name
