@@ -27,7 +27,7 @@ Shade = Callable[[Tensor], Tensor]
 """What a likelihood takes -> grey or colour in [0, 1]."""
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a PNG, atomically."""
     write_atomically(path, lambda beside: figure.savefig(beside, format="png", dpi=150))
 

@@ -76,7 +76,7 @@ def read_codes(
 
 
 def write_rows(
-    path: Path,
+    path: str | Path,
     name: str,
     blocks: Iterable[Tensor],
     num_rows: int,
@@ -102,7 +102,7 @@ def write_rows(
     first = next(blocks)
     blocks = chain([first], blocks)
     shape = (num_rows, *first.shape[1:])
-    suffix = path.suffix.lower()
+    suffix = Path(path).suffix.lower()
     if suffix == ".csv":
         carried = [("index", torch.arange(num_rows) if index is None else index)]
         carried += [] if labels is None else [("label", labels)]
@@ -125,7 +125,9 @@ def write_rows(
     write_atomically(path, write_npz if suffix == ".npz" else write_npy)
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[int | float]]) -> None:
+def write_csv(
+    path: str | Path, header: Sequence[str], rows: Iterable[Iterable[int | float]]
+) -> None:
     """Write a table of numbers row by row as they come, and put the file in its place.
 
     Args:

@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
+from pyro_dvae.plots import save_figure
 from pyro_dvae.storage import only_writer, read_tensors, write_atomically, write_tensors
+from pyro_dvae.tables import write_csv, write_rows
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(7, dtype=torch.int64)}
 
@@ -262,3 +265,10 @@ def test_a_lock_that_cannot_be_made_is_one_line(tmp_path: Path, damage: str) -> 
     with refusal as error, only_writer(tmp_path):
         pass
     assert "\n" not in str(error.value)
+
+
+def test_outputs_may_be_named_by_text(tmp_path: Path) -> None:
+    write_csv(f"{tmp_path}/a.csv", ["a"], [[1]])
+    write_rows(f"{tmp_path}/b.npy", "b", [torch.ones(2, 3)], 2)
+    save_figure(Figure(), f"{tmp_path}/c.png")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["a.csv", "b.npy", "c.png"]
