@@ -23,6 +23,7 @@ def test_fit_then_sample(pdvae: Run) -> None:
     assert (status, err) == (0, "")
     folder = Path("runs/mnist-sample-d2k3-rloo-1")
     assert sorted(path.name for path in folder.iterdir()) == [
+        ".evaluation.json.lock",
         ".lock",
         "config.json",
         "elbo.png",
