@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 import pyro
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from pyro_dvae.assembly import check_parts
 from pyro_dvae.streams import RandomStream
@@ -139,9 +140,12 @@ def check_data(
     """Check the range of the data and the model's parts, run two rows with Pyro's checks on.
 
     Raises:
-        ValueError: data outside the likelihood's support, or of another shape than the model's, or
-            parts that do not fit one another.
+        ValueError: data outside the likelihood's support, or of another shape than the model's,
+            parts that do not fit one another, a decoder that mixes the codes of a batch, or a
+            `pyro.param` that is no weight of the model.
     """
+    if getattr(elbo, "is_unbiased", True):  # a pathwise gradient goes through the statistics too
+        _refuse_mixed_codes(vae)
     index = torch.arange(min(2, len(data)), device=device)
     rows = served(data, index, torch.Generator(device), next(vae.parameters()).dtype)
     whole = (data.x, data.labels) if isinstance(data, TensorData) else rows
@@ -167,3 +171,39 @@ def check_data(
                 "torch.autograd.grad of what has none there. Enclose it, and what it "
                 "differentiates, in `with torch.enable_grad():`."
             ) from error
+        _refuse_other_params(vae, elbo)
+
+
+def _refuse_mixed_codes(vae: Any) -> None:
+    """Refuse statistics of a batch in the decoder, before log p(x|z) depends on others' codes.
+
+    The score function of a code would then lack what the code does to the other data.
+    """
+    for name, layer in getattr(vae, "decoder", nn.Identity()).named_modules():
+        if isinstance(layer, _BatchNorm):
+            raise ValueError(
+                "Expected a decoder that treats each code by itself in training; got "
+                f"{type(layer).__name__} at '{name}', which mixes a batch. Use GroupNorm or "
+                "LayerNorm."
+            )
+
+
+def _refuse_other_params(vae: Any, elbo: Any) -> None:
+    """Refuse parameters that the programs keep in Pyro's store alone: no step would train them."""
+    own = {
+        id(weight)
+        for module in (vae, elbo)
+        if isinstance(module, nn.Module)
+        for weight in module.parameters()
+    }
+    others = [
+        name
+        for name, weight in pyro.get_param_store().named_parameters()
+        if weight.requires_grad and id(weight) not in own
+    ]
+    if others:
+        raise ValueError(
+            "Expected all that is trained to be parameters of the model; got "
+            f"pyro.param '{others[0]}' in its programs alone. Make it an nn.Parameter or a "
+            "PyroParam of the model, or train with SVI."
+        )

@@ -417,6 +417,25 @@ def _unused() -> Any:
     return vae
 
 
+def _mixes_a_batch() -> Any:
+    vae = tiny_vae()
+    vae.decoder.layers.insert(1, torch.nn.BatchNorm1d(5))
+    return vae
+
+
+class _Temperature(torch.nn.Module):
+    """Scales logits by a number that Pyro's store alone holds."""
+
+    def forward(self, logits: torch.Tensor) -> Any:
+        return logits * pyro.param("temperature", torch.ones(()))
+
+
+def _with_a_param_of_its_own() -> Any:
+    vae = tiny_vae()
+    vae.encoder = torch.nn.Sequential(vae.encoder, _Temperature())
+    return vae
+
+
 def _made_in_inference_mode() -> Any:
     with torch.inference_mode():
         return tiny_vae()
@@ -429,6 +448,8 @@ def _made_in_inference_mode() -> Any:
     [
         (_frozen, "a model with weights to train; got DiscreteVAE, whose weights are all frozen"),
         (_unused, "a loss that depends on a weight that is trained"),
+        (_mixes_a_batch, r"a decoder that treats each code by itself .* at 'layers\.1'"),
+        (_with_a_param_of_its_own, r"all that is trained .* pyro\.param 'temperature' in its"),
         (_made_in_inference_mode, r"a training outside of torch\.inference_mode"),
     ],
 )
