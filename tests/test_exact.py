@@ -11,6 +11,7 @@ import torch
 from oracle import assignments, exact_elbo, expected, gradient, log_probs
 from zoo import ELBOS, OTHER_BOUND, PROGRAMS, tiny_data, tiny_vae
 
+import pyro_dvae.elbos.exact
 from pyro_dvae import EnumeratedELBO, MarginalELBO, ReinforceELBO, RlooELBO
 
 EXACT = {"atol": 1e-10, "rtol": 0}
@@ -30,6 +31,19 @@ def test_chunks_do_not_matter(name: str, chunk_size: int) -> None:
         assert make(chunk_size=chunk_size).loss(program.model, program.guide, x) == pytest.approx(
             losses[0].item(), abs=1e-10
         )
+
+
+@pytest.mark.parametrize("make", [EnumeratedELBO, MarginalELBO])
+def test_one_latent_of_many_categories_is_summed_in_bounded_memory(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyro_dvae.elbos.exact, "_NUMBERS", 2**12)
+    vae, x, sizes = tiny_vae(1, 1000), tiny_data(2), []
+    vae.decoder.register_forward_pre_hook(lambda _, codes: sizes.append(codes[0].numel()))
+    loss = make().loss(vae.model, vae.guide, x)
+    assert max(sizes[1:]) <= 2**12 < 1000 * 1000  # the first is the trial's, of the drawn codes
+    monkeypatch.undo()
+    assert loss == pytest.approx(make().loss(vae.model, vae.guide, x), abs=1e-10)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

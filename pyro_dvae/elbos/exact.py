@@ -27,6 +27,10 @@ from pyro_dvae.elbos.plates import common_scale, is_subsampled_loop
 from pyro_dvae.elbos.sites import Given
 from pyro_dvae.process import without_checks
 
+_NUMBERS = 2**26
+"""Numbers, D K each, of the codes that run at once, whatever the chunk: with one latent of many
+categories its codes alone would take K^2."""
+
 
 class Sums(NamedTuple):
     """What is left of all codes."""
@@ -110,9 +114,16 @@ class _SummedELBO(DiscreteELBO):
                 "a sampled estimator such as RlooELBO, or fewer latents or categories."
                 + _why_one_datum(trial_run(model, guide, args, kwargs))
             )
+        cut = max(totals, key=lambda name: totals[name], default=None)
+        cuts: list[tuple[str | None, int, int]] = [(None, 0, 0)]
+        if cut is not None:
+            size = self.chunk_size * totals[cut] // math.prod(totals.values())
+            size = max(1, min(size, _NUMBERS // math.prod(layout.sizes[cut])))
+            cuts = [(cut, i, min(i + size, totals[cut])) for i in range(0, totals[cut], size)]
+        once = len(cuts) == 1
         first: Pair | None = None
         before = after = random_states()
-        same_draws, once = GuideNoise()(guide), math.prod(totals.values()) <= self.chunk_size
+        same_draws = GuideNoise()(guide)
 
         def programs(values: Enumeration) -> tuple[Program, Program]:
             own = values(drawing_nothing(model)) if self._is_marginal else model
@@ -141,17 +152,11 @@ class _SummedELBO(DiscreteELBO):
                 restore(current)
             return reduce(terms, layout.sizes)
 
-        cut = max(totals, key=lambda name: totals[name], default=None)
-        if cut is None:
-            chunks = [run(None, 0, 0)]
+        if once or not torch.is_grad_enabled():
+            chunks = [run(*part) for part in cuts]
         else:
-            size = max(1, self.chunk_size * totals[cut] // math.prod(totals.values()))
-            cuts = [(cut, i, min(i + size, totals[cut])) for i in range(0, totals[cut], size)]
-            if len(cuts) > 1 and torch.is_grad_enabled():
-                chunks = [checkpoint(run, *part, use_reentrant=False) for part in cuts]
-            else:
-                chunks = [run(*part) for part in cuts]
-            restore(after)
+            chunks = [checkpoint(run, *part, use_reentrant=False) for part in cuts]
+        restore(after)
         assert first is not None
         return Sums(chunks, first)
 
