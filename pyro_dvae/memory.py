@@ -27,14 +27,15 @@ def _machine() -> int:
     return sys.maxsize
 
 
-def _container(folder: Path = Path("/sys/fs/cgroup")) -> int:
-    with suppress(OSError, ValueError):  # "max" is no number, and no limit
-        limit = int((folder / "memory.max").read_text())
-        used = int((folder / "memory.current").read_text())
-        statistics = dict(
-            line.split() for line in (folder / "memory.stat").read_text().splitlines()
-        )
-        return limit - used + int(statistics.get("inactive_file", 0))  # a cache, freed at need
+def _container(root: Path = Path("/sys/fs/cgroup")) -> int:
+    first = ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")  # of version 1
+    for limit, used in (("memory.max", "memory.current"), first):
+        with suppress(OSError, ValueError):  # "max" is no number, and no limit
+            most, taken = int((root / limit).read_text()), int((root / used).read_text())
+            lines = (root / limit).with_name("memory.stat").read_text().splitlines()
+            statistics = dict(line.split() for line in lines)
+            # Files that are cached are freed at need.
+            return most - taken + int(statistics.get("inactive_file", 0))
     return sys.maxsize
 
 

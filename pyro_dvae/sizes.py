@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from pyro_dvae.config import Config, build_vae
+from pyro_dvae.memory import available_memory
 from pyro_dvae.parts import name_and_argument
 
 _FLOAT = 4
@@ -49,7 +47,7 @@ def refuse_too_large(
         ValueError: the model, or a step of its training, takes more memory than is available.
     """
     needed = memory_of(config, event_shape, num_data)
-    if needed <= available_memory(device):
+    if needed <= _available(device):
         return
     smaller = {
         what: memory_of(other, event_shape, num_data) for what, other in _smaller(config)
@@ -73,7 +71,7 @@ def refuse_bytes(
     Raises:
         ValueError: it takes more.
     """
-    available = available_memory(device)
+    available = _available(device)
     if needed > available:
         raise ValueError(
             f"Expected {purpose} within the {_gib(available)} of memory that are available; got "
@@ -122,16 +120,11 @@ def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None =
     return _FLOAT * (_STATES * weights + 2 * step)
 
 
-def available_memory(device: torch.device | None = None) -> int:
-    """Bytes that can still be taken: of the machine, of its container and of the process.
-
-    Args:
-        device: a CUDA device in place of the CPU, whose memory counts too.
-    """
-    known = [*_machine(), *_control_group(), *_address_space()]
+def _available(device: torch.device | None) -> int:
+    free = available_memory()
     if device is not None and device.type == "cuda":
-        known.append(torch.cuda.mem_get_info(device)[0])
-    return max(0, min(known, default=2**63))
+        free = min(free, torch.cuda.mem_get_info(device)[0])
+    return free
 
 
 def _outputs(network: nn.Module) -> int:
@@ -162,35 +155,3 @@ def _gib(number: float) -> str:
         return "2^33 GiB"  # torch counts up to 2^63 bytes
     size = number / 2**30
     return f"{size:,.1f} GiB" if size < 1e6 else f"{size:.1e} GiB"
-
-
-def _machine() -> Iterator[int]:
-    with suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-        return
-    with suppress(OSError, ValueError, AttributeError):  # macOS
-        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _control_group() -> Iterator[int]:
-    """What is left of a container's limit, in which the cache of files does not count."""
-    root = Path("/sys/fs/cgroup")
-    second = ("memory.max", "memory.current")
-    first = ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
-    for limit, used in (second, first):
-        with suppress(OSError, ValueError):
-            most, taken = int((root / limit).read_text()), int((root / used).read_text())
-            lines = (root / limit).with_name("memory.stat").read_text().splitlines()
-            cache = [int(x.split()[1]) for x in lines if x.split()[0] == "inactive_file"]
-            yield most - taken + sum(cache)
-
-
-def _address_space() -> Iterator[int]:
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
-        most = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if most != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            yield most - pages * resource.getpagesize()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import struct
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyro_dvae import memory
 from pyro_dvae.data import DataError, errors, load_array, open_source, read_idx
-from pyro_dvae.memory import available_memory
 from pyro_dvae.tables import read_codes
 
 Run = Callable[..., tuple[int, str, str]]
@@ -132,15 +129,3 @@ def test_names_that_no_file_can_have(pdvae: Run, name: str) -> None:
     ):
         status, _, err = pdvae(*command)
         assert (status, err.count("\n")) == (2, 1), command
-
-
-def test_memory_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 2**20 < available_memory() < 2**60
-    files = {"memory.max": "1000", "memory.current": "900", "memory.stat": "inactive_file 50\n"}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    assert memory._container(tmp_path) == 150
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory._container(tmp_path) == sys.maxsize
-    monkeypatch.setattr(memory, "_container", lambda: -5)
-    assert available_memory() == 0
