@@ -103,7 +103,7 @@ def _rows(
 
 def _refuse_too_large_a_grid(num: int, event_shape: tuple[int, ...]) -> None:
     """Matplotlib takes some 36 bytes per point of a picture; the images were measured likewise."""
-    from pyro_dvae.sizes import refuse_bytes
+    from pyro_dvae.memory import refuse_bytes
 
     side = min(math.ceil(num**0.5) * 0.55 * 150, 60_000)  # `image_grid` at 150 points per inch
     points = side * min(side * event_shape[-2] / event_shape[-1], 60_000)

@@ -93,8 +93,8 @@ def score(
         rows = read_rows(loaded, data, data_dir, key, labelled=True)
         draws = loaded.config.seed if seed is None else seed
         labels = labels_for(loaded.config, rows.labels, rows.name)
-    given = None if labels is None else labels.to(target)
-    scored = _values(loaded.vae, rows.x.to(target), given, bound, iw_samples, draws)
+        given = None if labels is None else labels.to(target)
+        scored = _values(loaded.vae, rows.x.to(target), given, bound, iw_samples, draws)
     scores = _Scores(label_values(rows.labels, loaded.data), *scored)
     if output is not None:
         with failed_writes():

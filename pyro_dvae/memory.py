@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
-def available_memory() -> int:
+def available_memory(device: torch.device | None = None) -> int:
     """The bytes that this process may still take.
 
     The least of what the machine has free, what a container's limit leaves and what the limit on
     the process (`ulimit -v`) leaves; `sys.maxsize` where nothing of this is known.
+
+    Args:
+        device: a CUDA device, whose memory counts too.
     """
-    return max(0, min(_machine(), _container(), _process()))
+    known = [_machine(), _container(), _process()]
+    if device is not None and device.type == "cuda":
+        import torch
+
+        known.append(torch.cuda.mem_get_info(device)[0])
+    return max(0, min(known))
+
+
+def refuse_bytes(
+    purpose: str, needed: float, lower: str, device: torch.device | None = None
+) -> None:
+    """Refuse what takes more memory than is available.
+
+    Args:
+        purpose: what takes it, for the message.
+        needed: bytes, at least.
+        lower: what the user can lower, for the message.
+        device: where it is taken; the CPU if None.
+
+    Raises:
+        ValueError: it takes more.
+    """
+    available = available_memory(device)
+    if needed > available:
+        raise ValueError(
+            f"Expected {purpose} within the {in_gib(available)} of memory that are available; got "
+            f"at least {in_gib(needed)}. Lower {lower}."
+        )
+
+
+def in_gib(number: float) -> str:
+    """Bytes in words."""
+    if math.isinf(number):
+        return "2^33 GiB"  # torch counts up to 2^63 bytes
+    size = number / 2**30
+    return f"{size:,.1f} GiB" if size < 1e6 else f"{size:.1e} GiB"
 
 
 def _machine() -> int:

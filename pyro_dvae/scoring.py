@@ -14,6 +14,7 @@ from pyro_dvae.checks import at_least, one_of
 from pyro_dvae.codes import MAX_CODES, kl_divergence, total
 from pyro_dvae.importance import draw_in_chunks, importance_bound
 from pyro_dvae.joint import MAX_SUMMED_CODES, ROWS, Joint, JointBlock, log_sum, unchecked, wide
+from pyro_dvae.memory import refuse_bytes
 from pyro_dvae.posteriors import CONDITIONALS, FactorisedPosterior, Posterior, posterior_of
 from pyro_dvae.tensors import as_arguments
 
@@ -22,6 +23,9 @@ _MOST_NUMBERS = 2**22
 
 _TABLE_ELEMENTS = 2**22
 """Figures of codes or draws, (data, codes), that are held at once."""
+
+_DRAW_BYTES = 40
+"""Of five figures in double that are held for each draw of a datum, at least."""
 
 
 class DatumTerms(NamedTuple):
@@ -152,8 +156,10 @@ def datum_terms(
     """
     at_least("batch size", batch_size, 1)
     at_least("samples", num_samples, 2)
+    _refuse_too_many("samples", num_samples)
     if importance_samples is not None:
         at_least("importance samples", importance_samples, 2)
+        _refuse_too_many("importance samples", importance_samples)
     x, labels = as_arguments(vae, x, labels)
     with evaluating(vae):
         joint = Joint(vae, x, labels, guided=True)
@@ -197,6 +203,12 @@ def datum_terms(
             if on_block is not None:
                 on_block(posterior)
     return cast(DatumTerms, figures)._replace(prior_error=joint.prior_error)
+
+
+def _refuse_too_many(what: str, number: int) -> None:
+    """Draws of a datum are held at once: the error of their mean needs all of them."""
+    needed = _DRAW_BYTES * min(number, 2**63)
+    refuse_bytes(f"{number} {what} for each datum", needed, f"the number of {what}")
 
 
 def _summed_terms(block: JointBlock, posterior: Posterior) -> DatumTerms:

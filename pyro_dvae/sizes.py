@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from pyro_dvae import memory
 from pyro_dvae.config import Config, build_vae
-from pyro_dvae.memory import available_memory
 from pyro_dvae.parts import name_and_argument
 
 _FLOAT = 4
@@ -47,36 +47,14 @@ def refuse_too_large(
         ValueError: the model, or a step of its training, takes more memory than is available.
     """
     needed = memory_of(config, event_shape, num_data)
-    if needed <= _available(device):
+    if needed <= memory.available_memory(device):
         return
     smaller = {
         what: memory_of(other, event_shape, num_data) for what, other in _smaller(config)
     } or {"the sizes of the model": needed}
     what = min(smaller, key=smaller.__getitem__)
     purpose = "a model" if num_data is None else "a model and a training step"
-    refuse_bytes(purpose, needed, what, device)
-
-
-def refuse_bytes(
-    purpose: str, needed: float, lower: str, device: torch.device | None = None
-) -> None:
-    """Refuse what takes more memory than is available.
-
-    Args:
-        purpose: what takes it, for the message.
-        needed: bytes, at least.
-        lower: what the user can lower, for the message.
-        device: where it is taken; the CPU if None.
-
-    Raises:
-        ValueError: it takes more.
-    """
-    available = _available(device)
-    if needed > available:
-        raise ValueError(
-            f"Expected {purpose} within the {_gib(available)} of memory that are available; got "
-            f"at least {_gib(needed)}. Lower {lower}."
-        )
+    memory.refuse_bytes(purpose, needed, what, device)
 
 
 def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None = None) -> float:
@@ -120,13 +98,6 @@ def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None =
     return _FLOAT * (_STATES * weights + 2 * step)
 
 
-def _available(device: torch.device | None) -> int:
-    free = available_memory()
-    if device is not None and device.type == "cuda":
-        free = min(free, torch.cuda.mem_get_info(device)[0])
-    return free
-
-
 def _outputs(network: nn.Module) -> int:
     """Numbers that the linear layers put out for one input.
 
@@ -148,10 +119,3 @@ def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
         if argument is not None:
             changed = {part: name}
             yield f"the number after {name}:", replace(config, **changed)
-
-
-def _gib(number: float) -> str:
-    if math.isinf(number):
-        return "2^33 GiB"  # torch counts up to 2^63 bytes
-    size = number / 2**30
-    return f"{size:,.1f} GiB" if size < 1e6 else f"{size:.1e} GiB"

@@ -85,6 +85,29 @@ def test_a_picture_larger_than_memory(hostile: Hostile, run: Path) -> None:
     assert refusal.endswith(" GiB. Lower -n, or write rows with -o samples.csv.")
 
 
+DRAWS = {
+    ("score", "--bound", "importance", "--iw-samples"): 10**9,
+    ("evaluate", "--iw-samples"): 10**21,
+    ("evaluate", "--no-exact", "--iw-samples"): 10**350,
+}
+
+
+@pytest.mark.parametrize(("command", "number"), DRAWS.items())
+def test_more_draws_than_memory_holds(
+    hostile: Hostile, run: Path, command: tuple[str, ...], number: int
+) -> None:
+    outcome = hostile(command[0], run, *command[1:], number, memory=1000, seconds=6)
+    refusal = outcome.refusal()
+    assert refusal.startswith(f"Expected {number} importance samples for each datum within the ")
+    assert refusal.endswith(" GiB. Lower the number of importance samples.")
+    assert outcome.peak < 300
+
+
+def test_a_batch_of_more_than_all_data_is_one_of_all_data(hostile: Hostile, run: Path) -> None:
+    outcome = hostile("evaluate", run, "--batch-size", 10**20, "--iw-samples", "0", memory=600)
+    assert (outcome.status, outcome.err) == (0, "")
+
+
 def test_a_table_of_draws_takes_the_memory_of_a_block(hostile: Hostile, run: Path) -> None:
     outcome = hostile("sample", run, "-n", "60000", "-o", "x.csv", memory=600)
     assert (outcome.status, outcome.err) == (0, "")

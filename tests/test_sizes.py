@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pyro_dvae import sizes
+from pyro_dvae import memory
 from pyro_dvae.config import Config, build_vae
-from pyro_dvae.sizes import memory_of, refuse_bytes, refuse_too_large
+from pyro_dvae.memory import refuse_bytes
+from pyro_dvae.sizes import memory_of, refuse_too_large
 
 SMALL = Config(hidden=(8,), num_latents=2, num_categories=4, num_particles=3, batch_size=5)
 SHAPE = (4, 4)
@@ -52,7 +53,7 @@ def test_more_than_torch_can_count_is_infinite() -> None:
 
 
 def test_the_setting_that_takes_most_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "available_memory", lambda: 3 * 2**30)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 3 * 2**30)
     large = Config(num_latents=10**6, hidden=(10**5,), prior="mixture:10")
     with pytest.raises(
         ValueError,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyro_dvae.memory import available_memory
+from pyro_dvae.memory import available_memory, in_gib
 
 
 class DataError(ValueError):
@@ -76,14 +76,9 @@ def refuse_too_large(what: str, num_bytes: int, mend: str) -> None:
     free = available_memory()
     if num_bytes > free:
         raise DataError(
-            f"Expected data that fit into memory, {_size(free)} free; got {what}, which takes "
-            f"about {_size(num_bytes)}. {mend}"
+            f"Expected data that fit into memory, {in_gib(free)} free; got {what}, which takes "
+            f"about {in_gib(num_bytes)}. {mend}"
         )
-
-
-def _size(num_bytes: int) -> str:
-    size = num_bytes / 2**30
-    return f"{size:,.1f} GiB" if size < 1e6 else f"{size:.1e} GiB"
 
 
 def reason(error: Exception) -> str:
