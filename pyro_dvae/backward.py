@@ -133,8 +133,12 @@ def is_as_written(vae: Any, elbo: Any) -> bool:
         and is_original(vae, _MODEL)
         and all(is_unchanged(part, _PARTS) for part in parts)
         and not has_hooks(parts)
-        and (type(vae.prior) is not UniformPrior or not vae.prior.logits.any())
+        and (type(vae.prior) is not UniformPrior or _is_zero(vae.prior.logits))
     )
+
+
+def _is_zero(logits: Tensor) -> bool:
+    return logits.is_meta or not logits.any()
 
 
 _ELBOS = members(DiscreteELBO, ScoreFunctionELBO, ReinforceELBO, RlooELBO)

@@ -25,7 +25,6 @@ from pyro_dvae.parts import (
     build_networks,
     build_part,
     check_part,
-    name_and_argument,
 )
 from pyro_dvae.vae import DiscreteVAE
 
@@ -101,11 +100,6 @@ class Config:
         check_part("guide", self.guide, GUIDES)
         check_part("network", self.network, NETWORKS)
         at_least("classes", self.num_classes, 0)
-        if self.num_classes and name_and_argument(self.prior)[0] != "conditional":
-            raise ValueError(
-                f"Expected 0 classes for the {self.prior} prior, which knows none; got "
-                f"{self.num_classes}. Leave them out, or use the conditional prior."
-            )
         if self.range is not None:
             object.__setattr__(self, "range", tuple(self.range))  # JSON has lists
         if kind_of(self.likelihood) != "bits" and self.binarize == "dynamic":

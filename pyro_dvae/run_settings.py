@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pyro_dvae._version import __version__
 from pyro_dvae.config import Config
 from pyro_dvae.fields import check_fields, shortened
+from pyro_dvae.parts import name_and_argument
 from pyro_dvae.storage import read_json, write_json
 from pyro_dvae.trust import is_mark, is_there, make_mark, module_of
 
@@ -121,6 +122,11 @@ def _read_config(folder: Path) -> tuple[Settings, object]:
         check_fields(data.get("options", {}), _OPTIONS)
         # Runs of format 1 were not annealed, and could not say so.
         config = Config(**{"annealing": 0, **content["config"]})
+        if config.num_classes and name_and_argument(config.prior)[0] != "conditional":
+            raise ValueError(
+                f"Expected no classes beside the {config.prior} prior, which knows none; got "
+                f"{config.num_classes}. Mend them."
+            )
         return Settings(config, event_shape, data, content["pyro_dvae"]), content.get("mark")
     except _NewerFormatError:
         raise

@@ -224,7 +224,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "batches": {"assembly", "streams", "tensors"},
     "resume": {"records"},
     "run_log": {"fields", "records", "storage"},
-    "run_settings": {"_version", "config", "fields", "storage", "trust"},
+    "run_settings": {"_version", "config", "fields", "parts", "storage", "trust"},
     "streams": {"process"},
     "second_stage": {"batches", "elbos.score_function", "records", "training", "vae"},
     "backward": {
