@@ -113,6 +113,7 @@ def test_free_bits() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["network", "likelihood"])
 def test_a_process_may_train_several_models(part: str) -> None:
     """Of equal shapes, so that the graph of one would do for the next."""

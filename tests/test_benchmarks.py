@@ -29,6 +29,7 @@ def run(name: str, *options: str, cwd: Path) -> tuple[dict[str, Any], str]:
     return json.loads((cwd / "out.json").read_text()), done.stdout
 
 
+@pytest.mark.slow
 def test_step_time(tmp_path: Path) -> None:
     options = ["--rounds=2", "--steps=2", "--hidden", "8", "6", "--no-compiled"]
     report, said = run("step_time", *options, cwd=tmp_path)
@@ -40,6 +41,7 @@ def test_step_time(tmp_path: Path) -> None:
     assert all(name in said for name in names)
 
 
+@pytest.mark.slow
 def test_time_to_elbo(tmp_path: Path) -> None:
     targets = ["-500", "-220", "-1"]
     options = ["--epochs=2", "--hidden", "64", "32", "--estimators=reinforce,rloo", "--threads=1"]
@@ -71,6 +73,7 @@ def test_time_to_elbo(tmp_path: Path) -> None:
     assert said.count("not reached in 2 epochs") >= 3
 
 
+@pytest.mark.slow
 def test_time_to_elbo_stops_at_the_last_target(tmp_path: Path) -> None:
     options = ["--epochs=3", "--hidden", "8", "6", "--estimators=reinforce", "--targets", "-999"]
     report, said = run("time_to_elbo", *options, cwd=tmp_path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from test_benchmarks import run
 
 
+@pytest.mark.slow
 def test_gpu(tmp_path: Path) -> None:
     options = ["--device=cpu", "--quick", "--rounds=2", "--epochs=1"]
     report, said = run("gpu", *options, cwd=tmp_path)

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[1] / "examples" / "benchmarks" / "scaling.py"
 
 
+@pytest.mark.slow
 def test_scaling_runs(tmp_path: Path) -> None:
     options = ["--quick", "--json", "scaling.json", "--plot", "scaling.png"]
     output = subprocess.run(

@@ -371,6 +371,7 @@ def test_config_of_a_run_is_plain_json(pdvae: Run, no_pictures: None) -> None:
     assert read_config(Path("run")).config.range == (0, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "said", "left"),
     [

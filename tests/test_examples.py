@@ -173,6 +173,7 @@ def test_from_scratch_needs_neither_pyro_nor_the_library() -> None:
 # --- Every example as a program ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -193,6 +194,7 @@ def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "logistic-mixture"])
 def test_rgb_images_are_painted_learnt_and_drawn(likelihood: str, tmp_path: Path) -> None:
     options = ["--likelihood", likelihood, "--num-data", "20", "--epochs", "1"]
@@ -208,6 +210,7 @@ def test_rgb_images_are_painted_learnt_and_drawn(likelihood: str, tmp_path: Path
     assert [len(image.flatten(1).unique(dim=1).mT) for image in painted] == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_text_counts_prints_perplexity_and_topics(tmp_path: Path) -> None:
     out = run("text_counts", "--epochs=1", "--num-documents=150", "--vocabulary=60", cwd=tmp_path)
     assert len(re.findall(r"test ELBO +-\d+\.\d\d", out)) == 3
@@ -217,6 +220,7 @@ def test_text_counts_prints_perplexity_and_topics(tmp_path: Path) -> None:
     assert len(re.findall(r"z\d=\d \( *\d+%\): \w+", out)) == 24
 
 
+@pytest.mark.slow
 def test_conditional_digits_draws_a_row_a_class(tmp_path: Path) -> None:
     out = run("conditional_digits", "--num-data=200", cwd=tmp_path)
     elbos = re.search(r"test ELBO (\S+), a bound on log p\(x\|y\) (\S+)", out)
@@ -225,6 +229,7 @@ def test_conditional_digits_draws_a_row_a_class(tmp_path: Path) -> None:
     assert (tmp_path / "conditional_digits.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_your_own_program_trains_by_every_loss(tmp_path: Path) -> None:
     out = run("your_own_program", "--steps", "20", cwd=tmp_path)
     elbos = [float(line.split()[-1]) for line in out.splitlines()[1:]]
@@ -235,6 +240,7 @@ def test_your_own_program_trains_by_every_loss(tmp_path: Path) -> None:
         assert "ELBO" not in inspect.getsource(part)
 
 
+@pytest.mark.slow
 def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
     options = ["--estimators", "rloo,reinmax", "--seconds", "0.1", "--curve-images", "20"]
     run("compare_estimators", *options, "--out", "out", cwd=tmp_path)
@@ -253,6 +259,7 @@ def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "compared.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_grey_targets_are_scored_by_their_cross_entropy(tmp_path: Path) -> None:
     out = run("grey_targets", "--num-data", "300", "--epochs", "2", cwd=tmp_path)
     train, test = re.search(r"train (\S+) \(running\), test (\S+)", out).groups()  # type: ignore[union-attr]
@@ -271,6 +278,7 @@ def test_a_prior_of_your_own_learns() -> None:
     assert (prior.logits != 0).all()
 
 
+@pytest.mark.slow
 def test_best_factorised_q_is_the_best_of_a_grid(tmp_path: Path) -> None:
     example = load("inference_gap")
     table = 3 * torch.randn(4, 2, 2)

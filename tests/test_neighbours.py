@@ -45,6 +45,7 @@ def figure(text: str) -> tuple[float, float] | None:
     return float(value), float(error or 0)
 
 
+@pytest.mark.slow
 def test_compare_prints_every_model_and_its_bounds_in_order(tmp_path: Path) -> None:
     options = ["--epochs", "1", "--num-data", "200", "--num-test", "50", "--num-latents", "3"]
     out = run("neighbours/compare", *options, cwd=tmp_path)
@@ -67,6 +68,7 @@ def test_compare_prints_every_model_and_its_bounds_in_order(tmp_path: Path) -> N
             assert elbo[0] <= log_p[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "rows"),
     [
