@@ -64,14 +64,16 @@ def encode(
     )
 
 
-def _blocks(vae: Any, x: Tensor, device: Any, probabilities: bool) -> Iterator[Tensor]:
+def _blocks(vae: Any, x: Any, device: Any, probabilities: bool) -> Iterator[Tensor]:
     import torch
 
     from pyro_dvae.codes import MAX_CODES, num_codes
     from pyro_dvae.posteriors import posterior_of
 
-    for rows in x.split(BLOCK):
+    for start in range(0, len(x), BLOCK):
+        with user_errors():  # a file may have changed
+            rows = x[start : start + BLOCK].to(device)
         with torch.no_grad():
-            q = vae.posterior(rows.to(device))
+            q = vae.posterior(rows)
             posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
             yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()

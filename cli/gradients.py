@@ -102,13 +102,17 @@ def gradients(
             config = Config(num_latents=latents, num_categories=categories, seed=seed)
             preparation = choose(extent(source.train))
             config = replace(config, binarize=preparation.binarize)
-            refuse_too_large(config, event_shape, batch_size, target)
+        else:
+            what, config = str(loaded.folder), loaded.config
+        num = min(batch_size, len(source.train))
+        refuse_too_large(replace(config, batch_size=num), event_shape, num, target)
+        if loaded is None:
             with RandomStream(seed):
                 vae = build_vae(config, event_shape)
         else:
-            what, config, vae = str(loaded.folder), loaded.config, loaded.vae
+            vae = loaded.vae
     vae = vae.to(target)
-    values = source.train.read(torch.arange(min(batch_size, len(source.train))))
+    values = source.train.read(torch.arange(num))
     preparation = Preparation(config.binarize, config.range, config.likelihood)
     x = PreparedData(values, preparation, seed=config.seed).fixed(seed).to(target)
     stored = source.train.labels

@@ -51,16 +51,23 @@ def reconstruct(
         fail(f"Expected -n from 1 to {_MOST}; got {num}. Change it.")
     file_for(output, (".png",), force)
     with user_errors():
+        import torch
+
+        from pyro_dvae.data import extent
+
         loaded, target = open_run(run, device, trust_code)
         only_images(loaded)
         rows = read_rows(loaded, input_file or "test", data_dir, key)
-        shown, x = grey(rows, num, loaded.config, loaded.data).to(target), rows.x[:num].to(target)
+        x = rows.x[:num]
+        values = rows.stored.read(torch.arange(len(x)))
+        high = extent(rows.stored).high
+        shown = grey(x, values, high, loaded.config, loaded.data).to(target)
         shaded = shade(loaded.config, loaded.data)
 
     with failed_writes(), own_settings():
         from pyro_dvae.plots import reconstruction_figure, save_figure
 
-        save_figure(reconstruction_figure(loaded.vae, shown, x, seed, shaded), output)
+        save_figure(reconstruction_figure(loaded.vae, shown, x.to(target), seed, shaded), output)
     print(
         f"{output}: {len(x)} images of {rows.name}, means and draws of p(x|z) at their most "
         f"probable codes; {weights_of(loaded)}, seed {seed}"

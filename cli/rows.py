@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pyro_dvae import Config, Run
+    from pyro_dvae.data import Rows as StoredRows
+    from pyro_dvae.data import ServedRows
 
 BLOCK = 256
 """Rows that go through a network at once."""
@@ -44,10 +46,10 @@ InputOption = Annotated[
 class Rows(NamedTuple):
     """N data, as a run takes them."""
 
-    x: Tensor
-    """(N, *event), what the likelihood takes."""
-    values: Tensor
-    """(N, *event), as stored."""
+    x: Tensor | ServedRows
+    """(N, *event), what the likelihood takes, by slices; those of a file are read as asked for."""
+    stored: StoredRows
+    """The same as stored."""
     labels: Tensor | None
     """(N,) int64."""
     name: str
@@ -155,12 +157,13 @@ def label_values(labels: Tensor | None, facts: dict[str, Any]) -> Tensor | None:
     return torch.tensor([int(name) for name in names])[labels]
 
 
-def grey(rows: Any, num: int, config: Config, facts: dict[str, Any]) -> Tensor:
-    """(num, *event) in [0, 1], what the first of the rows were drawn from.
+def grey(x: Tensor, values: Tensor, high: float, config: Config, facts: dict[str, Any]) -> Tensor:
+    """(N, *event) in [0, 1], what data were drawn from.
 
     Args:
-        rows: values and x, the zeros and ones made from them; or what the likelihood takes.
-        num: of rows.
+        x: (N, *event), what the likelihood takes: zeros and ones drawn from the values, say.
+        values: the same as stored.
+        high: greatest value of all data like these.
         config: the run's settings.
         facts: what it remembers of its data.
     """
@@ -168,12 +171,11 @@ def grey(rows: Any, num: int, config: Config, facts: dict[str, Any]) -> Tensor:
 
     shaded = shade(config, facts)
     if shaded is not None:
-        return shaded(rows.x[:num])
+        return shaded(x)
     if config.range is not None:
         low, high = config.range
-        return (rows.values[:num].double() - low).float() / (high - low)
-    is_grey = rows.values.dtype == torch.uint8 and rows.values.max() > 1
-    return rows.values[:num] / 255 if is_grey else rows.x[:num]
+        return (values.double() - low).float() / (high - low)
+    return values / 255 if values.dtype == torch.uint8 and high > 1 else x
 
 
 def only_images(run: Run) -> None:
@@ -217,9 +219,15 @@ def read_rows(
     Raises:
         ValueError: they are not there, or the run cannot take them.
     """
-    import torch
-
-    from pyro_dvae.data import PARTS, Preparation, binary_inputs, complaint, refuse_unseen, scan
+    from pyro_dvae.data import (
+        PARTS,
+        Preparation,
+        ServedRows,
+        check_shape,
+        complaint,
+        refuse_unseen,
+        scan,
+    )
 
     from .inputs import open_file, run_splits
 
@@ -227,25 +235,25 @@ def read_rows(
     if isinstance(data, str) and data in PARTS:
         if key is not None:
             fail(f"Expected --key with a .npz file; got it with {data}. Leave it out.")
-        part = run_splits(config, run.data, data_dir).part(data)
-        return Rows(*part, f"the {data} part of {run.data.get('name')}")
+        splits = run_splits(config, run.data, data_dir)
+        part = splits.part(data)
+        name = f"the {data} part of {run.data.get('name')}"
+        return Rows(part.x, splits.stored[data], part.labels, name)
     if data_dir is not None:
         fail(f"Expected --data-dir with a part of the run's data; got {data}. Leave it out.")
     if isinstance(data, str) and not Path(data).suffix and not os.path.exists(data):
         fail(f"Expected {', '.join(PARTS)}, or a file; got {data[:80]!r}. Name one.")
     rows = open_file(data, run.data, key, labelled=labelled and config.num_classes > 0)
-    wrong = complaint(scan(rows))
+    found = scan(rows)
+    wrong = complaint(found)
     if wrong is not None:
         fail(f"{data}: {wrong}")
-    if tuple(rows.event_shape) == tuple(run.event_shape):  # else refused below
-        preparation = Preparation(config.binarize, config.range, config.likelihood)
-        names = run.data.get("columns")
-        refuse_unseen(rows, preparation, run.vae.likelihood, str(data), names)
-    values = rows.read(torch.arange(len(rows)))
-    x = binary_inputs(
-        values, run.event_shape, config.binarize, config.seed, config.range, config.likelihood
-    )
-    return Rows(x, values, rows.labels, str(data))
+    check_shape((len(rows), *rows.event_shape), tuple(run.event_shape))
+    preparation = Preparation(config.binarize, config.range, config.likelihood)
+    names = run.data.get("columns")
+    refuse_unseen(rows, preparation, run.vae.likelihood, str(data), names)
+    x = ServedRows(rows, preparation, config.seed, found.extent)
+    return Rows(x, rows, rows.labels, str(data))
 
 
 @contextmanager

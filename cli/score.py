@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SHOWN = 20
+_LISTED = 2**14
+"""Data whose figures are in lists at once."""
 
 
 class Bound(str, Enum):
@@ -94,7 +96,8 @@ def score(
         draws = loaded.config.seed if seed is None else seed
         labels = labels_for(loaded.config, rows.labels, rows.name)
         given = None if labels is None else labels.to(target)
-        scored = _values(loaded.vae, rows.x.to(target), given, bound, iw_samples, draws)
+        like = next(loaded.vae.parameters())
+        scored = _values(loaded.vae, rows.x.to(like), given, bound, iw_samples, draws)
     scores = _Scores(label_values(rows.labels, loaded.data), *scored)
     if output is not None:
         with failed_writes():
@@ -152,10 +155,13 @@ class _Scores(NamedTuple):
         """The rows of the `num` lowest scores."""
         order = self.values.argsort(stable=True)[:num]
         errors = None if self.variances is None else self.variances.sqrt()
-        columns = [x[order] for x in (self.labels, self.values, errors) if x is not None]
-        rows = zip(order.tolist(), *(column.tolist() for column in columns), strict=True)
-        for rank, row in enumerate(rows, 1):
-            yield [rank, *row]
+        known = [x for x in (self.labels, self.values, errors) if x is not None]
+        rank = 0
+        for some in order.split(_LISTED):  # a list takes five times the memory of its tensor
+            columns = [some, *(column[some] for column in known)]
+            for row in zip(*(column.tolist() for column in columns), strict=True):
+                rank += 1
+                yield [rank, *row]
 
     def mean(self) -> tuple[float, float | None]:
         """The mean, and its standard error over the draws and of log Z; None where it is exact."""
@@ -167,7 +173,7 @@ class _Scores(NamedTuple):
 
 
 def _values(
-    vae: Any, x: Tensor, labels: Tensor | None, bound: Bound, iw_samples: int, seed: int
+    vae: Any, x: Any, labels: Tensor | None, bound: Bound, iw_samples: int, seed: int
 ) -> tuple[Tensor, Tensor | None, float]:
     from pyro_dvae.scoring import datum_terms
 

@@ -67,18 +67,13 @@ def settle(config: Config, settings: dict[str, Any], source: Source, found: Scan
     Raises:
         ValueError: they do not fit the likelihood.
     """
-    import torch
+    from pyro_dvae.data import choose, mixed_spec
 
-    from pyro_dvae.data import Extent, choose, mixed_spec
-
-    low, high = found.low or 0.0, found.high or 0.0
-    is_binary = {low, high} <= {0, 1} and (found.num_distinct or 3) <= 2
-    known = Extent(getattr(torch, found.dtype), low, high, is_binary, found.is_whole)
     likelihood = config.likelihood
     if likelihood == "mixed":
         likelihood = mixed_spec(source.train)
         print(f"columns: {likelihood.removeprefix('mixed:')}", file=sys.stderr)
-    preparation = choose(known, settings["binarize"], config.range, likelihood)
+    preparation = choose(found.extent, settings["binarize"], config.range, likelihood)
     shares = {"validation": 0.05} | ({"test": 0.1} if source.test is None else {})
     amounts: dict[str, Any] = {}
     most = max(1, min(MOST_ROWS, MOST_BYTES // (4 * math.prod(found.event_shape))))

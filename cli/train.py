@@ -319,14 +319,12 @@ def _shown(
     """Some images in [0, 1], and as the encoder sees them, on the model's device."""
     import torch
 
-    from pyro_dvae.data import Part
-
     part = "test" if splits.test is not None else "train"
     rows = splits.stored[part]
     index = torch.arange(min(12, len(rows)))
     values = rows.read(index)
     x = splits.test[:12] if splits.test is not None else _first(splits.train, index, config.seed)
-    shown = grey(Part(x, values, None), 12, config, facts)
+    shown = grey(x, values, float(values.max()), config, facts)
     return shown.to(trainer.device), x.to(trainer.device)
 
 

@@ -50,11 +50,12 @@ def traverse(
         rows = read_rows(loaded, input_file or "test", data_dir, key)
         if not 0 <= index < len(rows.x):
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
+        x = rows.x[index : index + 1][0].to(target)
     with failed_writes(), own_settings():
         from pyro_dvae.plots import latents_figure, save_figure
 
         shaded = shade(loaded.config, loaded.data)
-        save_figure(latents_figure(loaded.vae, rows.x[index].to(target), shaded), output)
+        save_figure(latents_figure(loaded.vae, x, shaded), output)
     config = loaded.config
     print(
         f"{output}: means of p(x|z), D={config.num_latents} latents varied over K="

@@ -33,7 +33,14 @@ def in_eval_mode(vae: Any) -> Iterator[None]:
             module.training = mode
 
 
-def check_parts(vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bool = True) -> None:
+def check_parts(
+    vae: Any,
+    x: Tensor,
+    labels: Tensor | None = None,
+    *,
+    guided: bool = True,
+    num_data: int | None = None,
+) -> None:
     """Try encoder, guide, prior, decoder and likelihood on two rows, once per model.
 
     In eval mode, without gradients, and in a random stream of its own, so that nothing moves. It
@@ -44,9 +51,10 @@ def check_parts(vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bo
 
     Args:
         vae: a `DiscreteVAE`.
-        x: (N, *event) of the model's dtype, N >= 1.
+        x: (N, *event) of the model's dtype, N >= 1, of which two are looked at.
         labels: (N,), where the prior is conditional on them.
         guided: whether q(z|x) is tried too, which log p(x) does without.
+        num_data: N, where x are only the first of the data.
 
     Raises:
         ValueError: the parts do not fit; names the parts and both sizes.
@@ -63,7 +71,7 @@ def check_parts(vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bo
         p = vae.prior_codes(*(() if labels is None else (labels[:2],)))
         code = tuple(p.event_shape)
         if guided:
-            _check_guide(vae, rows, code, len(x))
+            _check_guide(vae, rows, code, num_data or len(x))
         _check_decoder(vae, rows, code)
     object.__setattr__(vae, _TRIED, {**tried, guided: known})
 

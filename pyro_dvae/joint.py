@@ -120,7 +120,8 @@ class Joint:
 
     Args:
         vae: a `DiscreteVAE`.
-        x: the data that will be scored, (N, *event), on the device of the model; see `as_data`.
+        x: the data that will be scored, (N, *event), on the device of the model; see `as_data`. Of
+            what is no tensor, but serves rows by slices, each is to be checked when it is there.
         labels: (N,) of the data, where the prior is conditional on them.
         guided: whether q(z|x) will be asked too.
 
@@ -130,14 +131,13 @@ class Joint:
     """
 
     def __init__(
-        self, vae: Any, x: Tensor, labels: Tensor | None = None, *, guided: bool = False
+        self, vae: Any, x: Any, labels: Tensor | None = None, *, guided: bool = False
     ) -> None:
         at_least("data", len(x), 1)
-        check = getattr(vae.likelihood, "check", None)
-        if check is not None:
-            for rows in x.split(_CHECKED):
-                check(rows)
         self.vae = vae
+        for rows in x.split(_CHECKED) if isinstance(x, Tensor) else ():
+            self.check(rows)
+        first: Tensor = x[:2]
         refresh = getattr(vae.prior, "refresh", None)
         if refresh is not None:
             refresh()  # so that log p(z) is the same in training and in evaluation mode
@@ -148,7 +148,7 @@ class Joint:
                     f"{tuple(labels.shape)}. Pass both of the same rows."
                 )
             vae.prior.check_labels(labels)
-        check_parts(vae, x, labels, guided=guided)
+        check_parts(vae, first, labels, guided=guided, num_data=len(x))
         if labels is not None:
             self.num_classes = int(vae.prior.num_classes)
             self.prior = vae.prior_codes(torch.arange(self.num_classes, device=labels.device))
@@ -159,9 +159,9 @@ class Joint:
         self.num_latents, self.num_categories = self.prior.event_shape
         self.num_codes = num_codes(self.num_latents, self.num_categories)
         self.described = describe_codes(self.num_latents, self.num_categories)
-        self.device = x.device
+        self.device = first.device
         self.dtype = next((w.dtype for w in vae.parameters()), torch.get_default_dtype())
-        size, cost = max(1, x[0].numel()), int(getattr(vae.likelihood, "cost", 1))
+        size, cost = max(1, first[0].numel()), int(getattr(vae.likelihood, "cost", 1))
         self.num_params = size * int(vae.likelihood.num_params)
         self.cost = self.num_codes * size * cost
         """Numbers that summing over all codes makes for each datum."""
@@ -173,6 +173,12 @@ class Joint:
         self.prior_log_probs = None if logits is None else wide(logits).log_softmax(-1)
         """(D, K) where the latents are independent under the prior, else None."""
         self._kept: list[tuple[Tensor, Any]] = []
+
+    def check(self, x: Tensor) -> None:
+        """Refuse data outside the support of the likelihood, where it can check them."""
+        check = getattr(self.vae.likelihood, "check", None)
+        if check is not None:
+            check(x)
 
     def codes_at_once(self, num_data: int) -> int:
         """How many codes to score so many data under in bounded memory."""

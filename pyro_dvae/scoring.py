@@ -84,6 +84,7 @@ def datum_scores(
         ValueError: as `evaluate`, or an unknown bound.
     """
     one_of("bound", bound, ("elbo", "importance", "exact"))
+    x, labels = as_arguments(vae, x, labels)
     terms = datum_terms(
         vae,
         x,
@@ -114,6 +115,7 @@ def exact_terms(vae: Any, x: Any, labels: Any = None, *, batch_size: int = ROWS)
     Raises:
         ValueError: K^D exceeds `MAX_CODES`.
     """
+    x, labels = as_arguments(vae, x, labels)
     return datum_terms(
         vae,
         x,
@@ -142,8 +144,9 @@ def datum_terms(
 
     Args:
         vae: as in `evaluate`, like all that is not explained here.
-        x: (N, *event).
-        labels: (N,), where the prior is conditional on them.
+        x: (N, *event) of the model's dtype and on its device: a tensor, or what serves its rows by
+            slices, `ServedRows`, which need not fit into memory.
+        labels: (N,) on the device, where the prior is conditional on them.
         exact: sums over codes, or draws.
         importance_samples: k, or None.
         num_samples: draws where `exact` is not.
@@ -160,7 +163,6 @@ def datum_terms(
     if importance_samples is not None:
         at_least("importance samples", importance_samples, 2)
         _refuse_too_many("importance samples", importance_samples)
-    x, labels = as_arguments(vae, x, labels)
     with evaluating(vae):
         joint = Joint(vae, x, labels, guided=True)
         enumerable = joint.num_codes <= MAX_CODES
@@ -183,9 +185,11 @@ def datum_terms(
         elbo_draws = torch.Generator().manual_seed(2 * seed)
         importance_draws = torch.Generator().manual_seed(2 * seed + 1)
         figures: DatumTerms | None = None
-        start = 0
         size = min(batch_size, max(1, _TABLE_ELEMENTS // columns))
-        for rows in x.split(size):
+        for start in range(0, len(x), size):
+            rows = x[start : start + size]
+            if not isinstance(x, Tensor):
+                joint.check(rows)
             posterior = posterior_of(vae.posterior(rows), tabulate=enumerable)
             stop = start + len(rows)
             known = None if labels is None else labels[start:stop]
@@ -199,7 +203,6 @@ def datum_terms(
             figures = _empty(terms, len(x)) if figures is None else figures
             for whole, part in zip(_tensors(figures), _tensors(terms), strict=True):
                 whole[start:stop] = part
-            start = stop
             if on_block is not None:
                 on_block(posterior)
     return cast(DatumTerms, figures)._replace(prior_error=joint.prior_error)

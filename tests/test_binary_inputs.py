@@ -8,11 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
+import pyro_dvae.data.inputs as inputs
 from pyro_dvae.data import (
     BINARIZATIONS,
     DataError,
     Images,
+    Preparation,
+    ServedRows,
+    TensorRows,
     binary_inputs,
+    extent,
     load_array,
     make_splits,
 )
@@ -108,3 +113,31 @@ class TestBinaryInputs:
     def test_unknown_policy(self, values: Tensor) -> None:
         with pytest.raises(ValueError, match=r"binarisation to be one of dynamic.*got 'fuzzy'"):
             binary_inputs(values, (3, 5), "fuzzy", 0)
+
+    @pytest.mark.parametrize(
+        ("policy", "scale", "likelihood"),
+        [
+            *((policy, 1.0, "bernoulli") for policy in BINARIZATIONS),
+            *((policy, 0.5, "bernoulli") for policy in BINARIZATIONS),
+            ("dynamic", 0.0, "bernoulli"),
+            ("none", 1.0, "continuous-bernoulli"),
+            ("none", 0.5, "categorical:9"),
+            ("none", 1.0, "poisson"),
+        ],
+    )
+    def test_slices_are_those_of_all_at_once(
+        self, policy: str, scale: float, likelihood: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(inputs, "_BLOCK_NUMBERS", 30)  # two rows are skipped at once
+        values = self.grey.clone() if scale else self.bits.clone()
+        values[:2] = self.bits[:2]  # a block of zeros and ones is no reason to refuse grey values
+        span = (0.0, 1.0 / scale * 255) if 0 < scale < 1 else None
+        x = binary_inputs(values, (3, 5), policy, 4, span, likelihood)
+        rows = TensorRows(values)
+        served = ServedRows(rows, Preparation(policy, span, likelihood), 4, extent(rows))
+        assert torch.equal(torch.cat([served[i : i + 2] for i in range(0, 9, 2)]), x)
+        for start, stop in ((5, 7), (7, 9), (0, 2), (8, 20), (3, 4), (9, 9)):
+            assert torch.equal(served[start:stop], x[start:stop])
+        double = served.to(torch.empty(0, dtype=torch.float64))[:]
+        assert torch.equal(double, x.double())
+        assert double.dtype == torch.float64

@@ -234,3 +234,19 @@ def test_pipes_are_not_waited_for(hostile: Hostile) -> None:
     assert "x.npy, which is neither" in hostile("data", "x.npy", seconds=6).refusal()
     for device in ("/dev/zero", "/dev/stdin"):
         assert "which is neither" in hostile("data", device, seconds=6).refusal()
+
+
+def test_rows_are_scored_and_encoded_in_blocks(hostile: Hostile) -> None:
+    """24 MB of bytes, which in single precision are 94 MB, and were held beside both."""
+    grey = np.random.default_rng(0).integers(0, 256, (30_000, 784), dtype=np.uint8)
+    np.save("x.npy", grey)
+    np.save("small.npy", grey[:500])
+    no_pictures = "import pdvae_cli.train as t; t._draw = lambda *_: None"
+    command = ("fit", "run", "--data=small.npy", "--batch-size=100", *SMALL)
+    assert hostile(*command, prelude=no_pictures).status == 0
+    for command in (("score", "--top=1"), ("encode",)):
+        outcome = hostile(
+            command[0], "run", "--data=x.npy", "-oout.csv", "--force", *command[1:], memory=150
+        )
+        assert (outcome.status, outcome.err) == (0, ""), outcome
+        assert len(Path("out.csv").read_text().splitlines()) == 30_001

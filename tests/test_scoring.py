@@ -8,6 +8,7 @@ import torch
 from zoo import D, K, P, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import evaluate, log_marginal
+from pyro_dvae.data import Preparation, ServedRows, TensorRows, extent
 from pyro_dvae.scoring import datum_scores, datum_terms, exact_terms
 
 OPTIONS: dict[str, Any] = {
@@ -44,6 +45,19 @@ def test_scores_are_in_the_order_of_the_data() -> None:
     alone = torch.cat([datum_scores(vae, row[None]) for row in x])
     torch.testing.assert_close(datum_scores(vae, x), alone)
     torch.testing.assert_close(datum_scores(vae, x), exact_terms(vae, x, batch_size=2).elbo)
+
+
+@pytest.mark.parametrize("options", [{}, {"exact": False, "importance_samples": 5}])
+def test_rows_served_by_slices_are_scored_like_a_tensor(options: dict[str, Any]) -> None:
+    vae, x = tiny_vae(), tiny_data(9)
+    rows, options = TensorRows(x), {**OPTIONS, "batch_size": 4, **options}
+    served = ServedRows(rows, Preparation("none"), 0, extent(rows), x)
+    ours, right = datum_terms(vae, served, **options), datum_terms(vae, x, **options)
+    assert ours.variances.keys() == right.variances.keys()
+    for one, other in ((ours._asdict(), right._asdict()), (ours.variances, right.variances)):
+        for name, value in other.items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(one[name], value)
 
 
 def test_unknown_bound() -> None:

@@ -1,7 +1,7 @@
 """Data: named sets, arrays, tables, folders of images; scanned, split and turned into bits."""
 
 from pyro_dvae.data.allot import split
-from pyro_dvae.data.arrays import Array, binary_inputs, load_array
+from pyro_dvae.data.arrays import Array, load_array
 from pyro_dvae.data.binary import BINARIZATIONS, BinaryImages
 from pyro_dvae.data.blocks import BlockData
 from pyro_dvae.data.classes import all_numbers, number_by, only_seen
@@ -11,6 +11,7 @@ from pyro_dvae.data.errors import DataError
 from pyro_dvae.data.extent import Extent, extent
 from pyro_dvae.data.fingerprints import fingerprint
 from pyro_dvae.data.idx import read_idx
+from pyro_dvae.data.inputs import ServedRows, binary_inputs, check_shape
 from pyro_dvae.data.kinds import describe_kind, kind_of, levels_of
 from pyro_dvae.data.labels import class_labels
 from pyro_dvae.data.mnist import DATA_SETS, Images, load_images
@@ -41,6 +42,7 @@ __all__ = [
     "PreparedData",
     "Rows",
     "Scan",
+    "ServedRows",
     "Source",
     "Splits",
     "SubsetRows",
@@ -48,6 +50,7 @@ __all__ = [
     "all_numbers",
     "as_rows",
     "binary_inputs",
+    "check_shape",
     "choose",
     "class_labels",
     "complaint",

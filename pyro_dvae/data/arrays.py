@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_dvae.data.errors import DataError, reading, regular_file, user_path
-from pyro_dvae.data.extent import extent_of
 from pyro_dvae.data.labels import checked_labels
 from pyro_dvae.data.npy import check_npy, check_npz
-from pyro_dvae.data.prepare import Preparation
-from pyro_dvae.data.served import PreparedData
 
 SUFFIXES = (".npy", ".npz")
 LABEL_KEYS = ("labels", "y")
@@ -57,60 +54,6 @@ def load_array(path: Path | str, key: str | None = None) -> Array:
     tensor = _to_tensor(values, f"the data in {path}")
     classes = None if labels is None else _to_tensor(labels, f"the labels in {path}")
     return Array(tensor, checked_labels(classes, len(tensor), f" in {path}"))
-
-
-def binary_inputs(
-    values: Tensor,
-    event_shape: tuple[int, ...],
-    policy: str,
-    seed: int,
-    range: tuple[float, float] | None = None,
-    likelihood: str = "bernoulli",
-) -> Tensor:
-    """Turn a user's data into what a run was trained on: zeros and ones, unless it says another.
-
-    Grey values (uint8, or any under a range) go through the run's binarization policy;
-    ``"dynamic"`` draws them once, as it does a run's test images, so that the same file gives the
-    same data every time. Without a range data of zeros and ones of any dtype stay as they are:
-    uint8 data without a value above 1 are taken for these, and not for very dark grey.
-
-    Args:
-        values: (N, *event_shape) data, N >= 1.
-        event_shape: Shape of one datum of the run.
-        policy: The run's policy, one of ``POLICIES``.
-        seed: Seed of the draw; no global random stream is touched.
-        range: The run's range, if it has one.
-        likelihood: The run's, as ``Preparation`` names it.
-
-    Returns:
-        What the likelihood takes, float32, shape (N, *event_shape).
-
-    Raises:
-        DataError: If the shape is another one, or if the values are neither of the two kinds.
-        ValueError: If the policy is unknown.
-    """
-    preparation = Preparation(policy, range, likelihood)
-    event, shape = tuple(event_shape), tuple(values.shape)
-    if not shape or shape[0] == 0 or shape[1:] != event:
-        wanted = f"({', '.join(['N', *map(str, event)])}) with N > 0"
-        mend = "Reshape or resize them"
-        if shape == event:
-            mend = "Add a leading axis"
-        elif shape[:1] == (0,):
-            mend = "Pass at least one datum"
-        raise DataError(f"Expected data of shape {wanted}; got {shape}. {mend}.")
-    found = extent_of(values)
-    if not preparation.makes_bits:
-        return PreparedData(values, preparation).fixed(seed)
-    if range is None and found.is_binary:
-        return (values == 1).to(torch.float32)
-    if range is None and values.dtype != torch.uint8:
-        raise DataError(
-            f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Rescale to 0 "
-            "to 255 and round to uint8, or binarise them first."
-        )
-    preparation.check(found)
-    return PreparedData(values, preparation, seed=seed).fixed(seed)
 
 
 def read_arrays(

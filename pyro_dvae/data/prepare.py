@@ -122,6 +122,10 @@ class Preparation:
         """
         if values.numel() and (self.binarize == "none" or self.range is not None):
             self.check(extent_of(values))
+        return self.convert(values)
+
+    def convert(self, values: Tensor) -> Tensor:
+        """Do the same to some of the values that `check` let pass, without another look."""
         if not self.makes_bits:
             return keep_kind(self.likelihood, values, self.range)
         if self.binarize == "none":

@@ -66,6 +66,13 @@ class Scan:
         """Values missing or infinite."""
         return self.num_missing + self.num_infinite
 
+    @property
+    def extent(self) -> Extent:
+        """What decides whether a likelihood takes the values, which are all finite."""
+        low, high = self.low or 0.0, self.high or 0.0
+        is_binary = {low, high} <= {0, 1} and (self.num_distinct or 3) <= 2
+        return Extent(getattr(torch, self.dtype), low, high, is_binary, self.is_whole)
+
 
 def scan(rows: Rows) -> Scan:
     """Look at all data, in blocks; memory is bounded but for 8 bytes a row.
