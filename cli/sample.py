@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     from pyro_dvae import Config, Run
 
+_LOWER = "-n, or write rows with -o samples.csv"
 _MOST = 100_000
 """Data drawn by one command."""
+_FIGURE_POINTS = 2**24
+"""Points of a picture that matplotlib draws, with its title, at 36 bytes each."""
 _BLOCK_NUMBERS = 2**22
 """Elements of data and codes that are in memory at once while a table is written."""
 
@@ -55,12 +58,16 @@ def sample(
     output = Path("grid.png") if output is None else output
     file_for(output, (".png", ".csv"), force)
     with user_errors():
+        from pyro_dvae.memory import refuse_bytes
+
         loaded, target = open_run(run, device, trust_code)
         config = loaded.config
         wanted = None if label is None else _class(label, loaded)
         if output.suffix.lower() == ".png":
             only_images(loaded)
-            _refuse_too_large_a_grid(num, loaded.event_shape)
+            is_figure = _points(num, loaded.event_shape) <= _FIGURE_POINTS
+            needed = 16 * num * math.prod(loaded.event_shape)
+            refuse_bytes(f"a picture of {num} images", needed, _LOWER)
         names = _columns(loaded)
     vae, facts = loaded.vae, loaded.data
     shown = "means of p(x|z)" if means else "draws from p(x|z)"
@@ -68,9 +75,14 @@ def sample(
         if output.suffix.lower() == ".png":
             options: dict[str, Any] = {"means": means, "label": wanted}
             with own_settings():
-                from pyro_dvae.plots import save_figure
+                from pyro_dvae.plots import save_figure, save_mosaic
 
-                save_figure(sample_grid(vae, config, facts, num, seed, target, **options), output)
+                if is_figure:
+                    figure = sample_grid(vae, config, facts, num, seed, target, **options)
+                    save_figure(figure, output)
+                else:
+                    images, columns, *_ = _images(vae, config, facts, num, seed, target, **options)
+                    save_mosaic(images, columns, output)
         else:
             from pyro_dvae.tables import write_csv
 
@@ -101,14 +113,10 @@ def _rows(
             yield [*y, *row]
 
 
-def _refuse_too_large_a_grid(num: int, event_shape: tuple[int, ...]) -> None:
-    """Matplotlib takes some 36 bytes per point of a picture; the images were measured likewise."""
-    from pyro_dvae.memory import refuse_bytes
-
-    side = min(math.ceil(num**0.5) * 0.55 * 150, 60_000)  # `image_grid` at 150 points per inch
-    points = side * min(side * event_shape[-2] / event_shape[-1], 60_000)
-    needed = 36 * points + 16 * num * math.prod(event_shape)
-    refuse_bytes(f"a picture of {num} images", needed, "-n, or write rows with -o samples.csv")
+def _points(num: int, event_shape: tuple[int, ...]) -> float:
+    """Of the figure that `image_grid` makes, at 150 points per inch."""
+    side = num**0.5 * 0.55 * 150
+    return side * side * event_shape[-2] / event_shape[-1]
 
 
 def sample_grid(
@@ -136,6 +144,20 @@ def sample_grid(
     """
     from pyro_dvae.plots import image_grid
 
+    return image_grid(*_images(vae, config, facts, num, seed, device, means, label))
+
+
+def _images(
+    vae: Any,
+    config: Config,
+    facts: dict[str, Any],
+    num: int,
+    seed: int,
+    device: Any,
+    means: bool,
+    label: int | None,
+) -> tuple[Tensor, int, str, list[str]]:
+    """The images of `sample_grid`, how many stand in a row, its title and the names of rows."""
     labels = _labels(config, num, label)
     x = _draw(vae, num, means, labels, seed, device)
     shaded = shade(config, facts)
@@ -147,7 +169,7 @@ def sample_grid(
         images = images[: columns * config.num_classes]
         names = facts.get("label_names") or range(config.num_classes)
         rows, shown = [str(name) for name in names], f"{shown} given the label"
-    return image_grid(images, columns, shown, rows)
+    return images, columns, shown, rows
 
 
 def _draw(vae: Any, num: int, means: bool, labels: Tensor | None, seed: int, device: Any) -> Tensor:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hostile import Hostile
+from PIL import Image
 
 SMALL = ("--batch-size", "100", "--hidden", "8", "--latents", "2", "--categories", "4")
 """With `--data d.npy --epochs 1` a training that takes a tenth of a second."""
@@ -79,9 +80,13 @@ def test_settings_larger_than_memory(hostile: Hostile, images: Path) -> None:
     assert not Path("run").exists()
 
 
-def test_a_picture_larger_than_memory(hostile: Hostile, run: Path) -> None:
-    refusal = hostile("sample", run, "-n", "100000", memory=1000).refusal()
-    assert refusal.startswith("Expected a picture of 100000 images within the ")
+def test_a_large_picture_takes_little_memory(hostile: Hostile, run: Path) -> None:
+    outcome = hostile("sample", run, "-n", "30000", memory=600)
+    assert (outcome.status, outcome.err) == (0, "")
+    with Image.open("grid.png") as picture:  # 173 images of 8 and gaps of 1 per row
+        assert picture.size == (173 * 9 - 1, 174 * 9 - 1)
+    refusal = hostile("sample", run, "-n", "100000", "-o", "x.png", memory=90).refusal()
+    assert refusal.startswith("Expected a picture of 100000 images within the 0.")
     assert refusal.endswith(" GiB. Lower -n, or write rows with -o samples.csv.")
 
 

@@ -51,6 +51,22 @@ def test_a_large_grid_is_drawn(tmp_path: Path) -> None:
     assert _images(figure, (1, 1)).shape[:2] == (1, 1000)
 
 
+@pytest.mark.parametrize("event", [(3, 5), (1, 3, 5), (3, 3, 5)])
+def test_a_mosaic_shows_every_image(event: tuple[int, ...], tmp_path: Path) -> None:
+    images = torch.arange(7 * 45).reshape(7, 45)[:, : torch.Size(event).numel()] % 256 / 255
+    images = images.reshape(7, *event)
+    plots.save_mosaic(images, 4, tmp_path / "x.png")
+    pixels = torch.tensor(imread(tmp_path / "x.png"))
+    assert pixels.shape == (2 * 4 - 1, 4 * 6 - 1, 3)[: 2 + (event[0] == 3 and len(event) == 3)]
+    for i, image in enumerate(images):
+        row, column = i // 4 * 4, i % 4 * 6
+        shown = pixels[row : row + 3, column : column + 5]
+        right = image.permute(1, 2, 0) if len(event) == 3 else image
+        torch.testing.assert_close(shown, right.squeeze(-1), check_dtype=False)
+    assert (pixels[3] == 1).all()
+    assert (pixels[:, 5] == 1).all()
+
+
 def test_reconstructions_show_what_they_say() -> None:
     vae, binary = tiny_vae(event=(2, 3)), tiny_data(4, (2, 3))
     grey = torch.rand(4, 2, 3)
