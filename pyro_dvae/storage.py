@@ -142,11 +142,11 @@ def write_tensors(
                 "it was. Lower the learning rate, or look at the data's range."
             )
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    text = json.dumps(metadata)
-    checksums = {"": zlib.crc32(text.encode())}
+    checksums = {"": zlib.crc32(json.dumps(metadata).encode())}
     checksums |= {name: _checksum(name, value) for name, value in contiguous.items()}
-    # Not save_file, whose file only its owner may read.
-    content = save(contiguous, {_METADATA: text, _CHECKSUMS: json.dumps(checksums)})
+    # Under one name, for safetensors writes several in an order that changes. Not save_file, whose
+    # file only its owner may read.
+    content = save(contiguous, {_METADATA: json.dumps({**metadata, _CHECKSUMS: checksums})})
     write_atomically(path, lambda beside: beside.write_bytes(content))
 
 
@@ -181,18 +181,16 @@ def read_tensors(
                     wanted = tuple(shapes[name]) if name in shapes else "nothing"
                     if got != wanted:
                         raise ValueError(f"{got} at {name}, not {wanted}")
-            about = file.metadata() or {}
-            text = about.get(_METADATA, "{}")
-            metadata = dict(json.loads(text))
-            checksums = dict(json.loads(about[_CHECKSUMS])) if _CHECKSUMS in about else None
+            metadata = dict(json.loads((file.metadata() or {}).get(_METADATA, "{}")))
+            checksums = metadata.pop(_CHECKSUMS, None)
             tensors = {name: file.get_tensor(name) for name in names}
-        found = {"": zlib.crc32(text.encode())}
+        found = {"": zlib.crc32(json.dumps(metadata).encode())}
         for name, value in tensors.items():
             found[name] = _checksum(name, value)
             if value.is_floating_point() and not value.isfinite().all():
                 raise ValueError(f"NaN or infinity in {name}")
         for name, checksum in found.items():
-            if checksums is not None and checksums.get(name) != checksum:
+            if checksums is not None and dict(checksums).get(name) != checksum:
                 raise ValueError(f"{name or 'metadata'} damaged: the checksum is another")
         return tensors, metadata
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
