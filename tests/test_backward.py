@@ -67,7 +67,10 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "prior", "options"), CASES)
+@pytest.mark.parametrize(
+    ("name", "prior", "options"),
+    [CASES[-1], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[:-1])],
+)
 def test_trains_alike(name: str, prior: str, options: dict[str, Any]) -> None:
     """With a short last batch, while beta falls, and in what the ELBO remembers."""
     eager, compiled = (

@@ -69,8 +69,12 @@ VARIANTS: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
+# Of the programs, one runs in the quick suite; each takes many draws.
+SOME = [name if name == "vae" else pytest.param(name, marks=pytest.mark.slow) for name in ONE_HOT]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", ONE_HOT)
+@pytest.mark.parametrize("name", SOME)
 def test_mean_gradient_is_exact(name: str, variant: str) -> None:
     """100,000 draws and more against 4.5 standard errors, in encoder, decoder and prior."""
     options, with_network = VARIANTS[variant]
@@ -235,7 +239,7 @@ def test_sites_of_other_kinds(kind: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ONE_HOT)
+@pytest.mark.parametrize("name", SOME)
 def test_lowers_the_variance(name: str) -> None:
     program, x = PROGRAMS[name][0](), tiny_data()
 
@@ -354,6 +358,7 @@ def test_svi_and_a_torch_optimizer_take_the_same_steps() -> None:
     torch.testing.assert_close(*results, **EXACT)
 
 
+@pytest.mark.slow
 def test_training_the_control_variate_lowers_the_variance() -> None:
     """From a poor one: eta = 0.2 at a high temperature; the programs stay as they are."""
     vae, x = tiny_vae(), tiny_data(1)

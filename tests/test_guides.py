@@ -43,6 +43,7 @@ def test_sizes_are_checked(sizes: tuple[int, ...], message: str) -> None:
         AutoregressiveGuide(*sizes)
 
 
+@pytest.mark.slow
 def test_autoregressive_closes_the_gap_that_mean_field_leaves() -> None:
     """x is the exclusive or of two bits: given x, each bit tells the other."""
 

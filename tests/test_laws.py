@@ -146,7 +146,7 @@ class TestEveryPriorAndGuide:
         ("make", "particles"),
         [
             (lambda: ReinforceELBO(max_plate_nesting=1), 1),
-            (lambda: RlooELBO(2, max_plate_nesting=1), 2),
+            pytest.param(lambda: RlooELBO(2, max_plate_nesting=1), 2, marks=pytest.mark.slow),
             (lambda: LocalExpectationELBO(max_plate_nesting=1), 1),
         ],
     )

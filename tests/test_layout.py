@@ -332,6 +332,7 @@ def test_help_and_bad_options_import_nothing_heavy(
     assert _imported(tmp_path, arguments, status=status) == set()
 
 
+@pytest.mark.slow
 def test_commands_import_nothing_heavy_that_they_do_not_use(tmp_path: Path) -> None:
     # Matplotlib imports PIL.
     assert _imported(tmp_path, ["fit", "run", *_SAMPLE]) == {*_LIBRARY, "matplotlib", "PIL", "rich"}
