@@ -102,6 +102,7 @@ class Centred(ScoreFunctionELBO):
         return signal - signal.mean()
 
 
+@pytest.mark.slow
 def test_an_advantage_of_ones_own() -> None:
     eager, compiled = (trainer(Centred(2), compiled=flag) for flag in (False, True))
     expected, found = after(eager, 2), after(compiled, 2)
@@ -109,6 +110,7 @@ def test_an_advantage_of_ones_own() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_free_bits() -> None:
     results = [
         after(trainer(ELBOS["rloo"](free_bits=0.05), compiled=flag), 2) for flag in (False, True)
@@ -173,6 +175,7 @@ def test_goes_on_where_compiling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The training step")  # which may say that it cannot again
 def test_a_setting_changed_meanwhile_counts() -> None:
     results = []

@@ -43,6 +43,7 @@ def mixed_table(path: str, num: int = 30) -> None:
         csv.writer(file).writerows([["flag", "kind", "count", "height", "colour"], *rows])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("likelihood", "kind", "told"),
     [

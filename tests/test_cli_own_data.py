@@ -57,7 +57,9 @@ EVENTS = [(27, 33), (131, 2), (5,), (3, 20, 30), (1, 6, 7), (2, 3, 4, 5), ()]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=str)
-@pytest.mark.parametrize("num", [25, 9, 6])
+@pytest.mark.parametrize(
+    "num", [25, pytest.param(9, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
+)
 def test_any_shape_trains_is_evaluated_and_encoded(
     pdvae: Run, event: tuple[int, ...], num: int
 ) -> None:

@@ -147,7 +147,9 @@ class TestEveryPriorAndGuide:
         [
             (lambda: ReinforceELBO(max_plate_nesting=1), 1),
             pytest.param(lambda: RlooELBO(2, max_plate_nesting=1), 2, marks=pytest.mark.slow),
-            (lambda: LocalExpectationELBO(max_plate_nesting=1), 1),
+            pytest.param(
+                lambda: LocalExpectationELBO(max_plate_nesting=1), 1, marks=pytest.mark.slow
+            ),
         ],
     )
     def test_expected_gradient_is_exact(
