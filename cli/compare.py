@@ -90,7 +90,7 @@ def compare(
 
 
 def _read(folder: Path, part: str) -> Row:
-    from pyro_dvae.checkpoints import check_run
+    from pyro_dvae.runs.checkpoints import check_run
 
     found = check_run(folder)
     run, epoch = found.settings, found.epoch

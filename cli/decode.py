@@ -61,8 +61,8 @@ def decode(
     with user_errors():
         import torch
 
+        from pyro_dvae.runs.tables import read_codes, write_rows
         from pyro_dvae.streams import RandomStream
-        from pyro_dvae.tables import read_codes, write_rows
 
         loaded, target = open_run(inputs[0] if len(inputs) == 2 else None, device, trust_code)
         config = loaded.config
@@ -89,7 +89,7 @@ def decode(
             images = torch.cat(list(blocks))
             images = images if shaded is None else shaded(images)
             with own_settings():
-                from pyro_dvae.plots import image_grid, save_figure
+                from pyro_dvae.runs.plots import image_grid, save_figure
 
                 save_figure(image_grid(images, columns, told), output)
         else:

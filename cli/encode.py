@@ -47,7 +47,7 @@ def encode(
     """
     file_for(output, (".csv", ".npz"), force)
     with user_errors():
-        from pyro_dvae.tables import write_rows
+        from pyro_dvae.runs.tables import write_rows
 
         loaded, target = open_run(run, device, trust_code)
         rows = read_rows(loaded, data, data_dir, key)

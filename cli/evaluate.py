@@ -58,9 +58,10 @@ def evaluate(
         fail(f"Expected --batch-size of at least 1; got {batch_size}. Raise it.")
     with user_errors():
         import pyro_dvae
-        from pyro_dvae.checkpoints import write_evaluation
         from pyro_dvae.checks import one_of
         from pyro_dvae.data import PARTS
+        from pyro_dvae.evaluation.evaluation import ordering
+        from pyro_dvae.runs.checkpoints import write_evaluation
 
         from .devices import pick_device
         from .inputs import run_splits
@@ -94,7 +95,7 @@ def evaluate(
     collapse = _collapse(scores, history, epoch)
     if as_json:
         about = {"run": str(folder), "part": split, "epoch": epoch, "version": loaded.version}
-        words = {"ordering": pyro_dvae.evaluation.ordering(scores), "collapse": collapse}
+        words = {"ordering": ordering(scores), "collapse": collapse}
         settings = {"data": facts, "config": asdict(config)}
         print(json.dumps({**about, **settings, **asdict(scores), **words}))
     else:
@@ -108,7 +109,7 @@ def evaluate(
 
 
 def _collapse(scores: Evaluation, history: History, epoch: int) -> str | None:
-    from pyro_dvae.usage import describe_collapse
+    from pyro_dvae.evaluation.usage import describe_collapse
 
     # These figures stand for the weights' epoch, so that the words agree with the table above.
     before = history.information[: epoch - 1] if len(history.information) >= epoch > 0 else []

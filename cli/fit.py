@@ -205,12 +205,17 @@ def fit(
     }
     with user_errors():
         from pyro_dvae import Config
-        from pyro_dvae.backward import torch_compiles
-        from pyro_dvae.checkpoints import STATE, create_run, refuse_sizes_beyond, trusted_config
         from pyro_dvae.checks import one_of
-        from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import only_seen, open_source
-        from pyro_dvae.sizes import refuse_too_large
+        from pyro_dvae.runs.checkpoints import (
+            STATE,
+            create_run,
+            refuse_sizes_beyond,
+            trusted_config,
+        )
+        from pyro_dvae.runs.config import ESTIMATORS
+        from pyro_dvae.runs.sizes import refuse_too_large
+        from pyro_dvae.training.backward import torch_compiles
 
         from .devices import pick_device
         from .events import require_tensorboard
@@ -299,17 +304,18 @@ def _try(config: Config, splits: Splits) -> bool:
     import torch
 
     from pyro_dvae import build_elbo, build_vae
-    from pyro_dvae.backward import needs_no_traces
-    from pyro_dvae.batches import check_data
     from pyro_dvae.streams import RandomStream
+    from pyro_dvae.training.backward import needs_no_traces
+    from pyro_dvae.training.batches import check_data
 
     shape = tuple(splits.train.event_shape)
     with RandomStream(config.seed):
         vae, elbo = build_vae(config, shape), build_elbo(config, shape)
+    may_compile = False
     if config.estimator not in ("exact", "marginal"):  # which refuse nothing, and sum over codes
         with parts_that_do_not_fit():
-            check_data(vae, elbo, splits.train, None, torch.device("cpu"))
-    may_compile = needs_no_traces(vae, elbo)
+            rows = check_data(vae, elbo, splits.train, None, torch.device("cpu"))
+        may_compile = needs_no_traces(vae, elbo, rows)
     if config.compile and not may_compile:
         fail(
             f"Expected a step that can be compiled for --compile; got {config.estimator}, prior "

@@ -51,10 +51,10 @@ def fit_prior(
     """
     with user_errors():
         from pyro_dvae import PriorTrainer, with_prior
-        from pyro_dvae.checkpoints import create_run, read_evaluation
-        from pyro_dvae.config import build_prior
         from pyro_dvae.data import fingerprint, only_seen
-        from pyro_dvae.sizes import refuse_too_large
+        from pyro_dvae.runs.checkpoints import create_run, read_evaluation
+        from pyro_dvae.runs.config import build_prior
+        from pyro_dvae.runs.sizes import refuse_too_large
         from pyro_dvae.streams import RandomStream
 
         from .inputs import names_of, placed, run_source, run_splits
@@ -111,9 +111,9 @@ def fit_prior(
 def _train(
     folder: Path, config: Config, splits: Splits, facts: dict[str, Any], trainer: PriorTrainer
 ) -> None:
-    from pyro_dvae.checkpoints import write_config, write_weights
     from pyro_dvae.data import DataError
-    from pyro_dvae.storage import only_writer
+    from pyro_dvae.runs.checkpoints import write_config, write_weights
+    from pyro_dvae.runs.storage import only_writer
 
     from .train import finish, warnings_in_lines
 
@@ -133,7 +133,7 @@ def _train(
 
 
 def _run(folder: Path, config: Config, trainer: PriorTrainer) -> list[EpochRecord]:
-    from pyro_dvae.checkpoints import append_metrics, write_weights
+    from pyro_dvae.runs.checkpoints import append_metrics, write_weights
 
     from .progress import Progress
     from .report import unit

@@ -75,10 +75,10 @@ def gradients(
 
         from pyro_dvae import Config, build_vae
         from pyro_dvae.checks import one_of
-        from pyro_dvae.config import ESTIMATORS
         from pyro_dvae.data import Preparation, PreparedData, choose, extent, open_source
         from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
-        from pyro_dvae.sizes import refuse_too_large
+        from pyro_dvae.runs.config import ESTIMATORS
+        from pyro_dvae.runs.sizes import refuse_too_large
         from pyro_dvae.streams import RandomStream
 
         from .devices import pick_device
@@ -140,7 +140,7 @@ def gradients(
         _table(rows)
     if plot is not None:
         with failed_writes(), own_settings():
-            from pyro_dvae.plots import gradient_figure, save_figure
+            from pyro_dvae.runs.plots import gradient_figure, save_figure
 
             save_figure(gradient_figure(rows), plot)
 
@@ -150,8 +150,8 @@ def _possible(
 ) -> Iterator[tuple[str, Any]]:
     """The estimators that this model's size and parts allow; those named must be among them."""
     from pyro_dvae import build_elbo
-    from pyro_dvae.batches import arguments
-    from pyro_dvae.config import ESTIMATORS
+    from pyro_dvae.runs.config import ESTIMATORS
+    from pyro_dvae.training.batches import arguments
 
     device = next(vae.parameters()).device
     # The gradients of the ELBO, however the run was trained.

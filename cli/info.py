@@ -30,7 +30,7 @@ def info(
     Example: pdvae info runs/mnist-d4k8-rloo-1
     """
     with user_errors():
-        from pyro_dvae.checkpoints import CONFIG, newest_run, read_config
+        from pyro_dvae.runs.checkpoints import CONFIG, newest_run, read_config
 
         folder = run or newest_run()
         if not (folder / CONFIG).exists():
@@ -43,7 +43,7 @@ def info(
 
 def _content(folder: Path) -> dict[str, Any]:
     """Everything that can be read, and under "damaged" why the rest cannot."""
-    from pyro_dvae.checkpoints import STATE, check_run, own_code, read_config, read_evaluation
+    from pyro_dvae.runs.checkpoints import STATE, check_run, own_code, read_config, read_evaluation
 
     damaged: list[str] = []
 
@@ -89,7 +89,7 @@ def _content(folder: Path) -> dict[str, Any]:
 
 def _stopped(folder: Path) -> dict[str, int]:
     """Where a training would continue from."""
-    from pyro_dvae.checkpoints import STATE, read_state
+    from pyro_dvae.runs.checkpoints import STATE, read_state
 
     progress = read_state(folder).progress
     try:
@@ -102,7 +102,7 @@ def _stopped(folder: Path) -> dict[str, int]:
 
 
 def _history(folder: Path, trained: int) -> History:
-    from pyro_dvae.checkpoints import METRICS
+    from pyro_dvae.runs.checkpoints import METRICS
 
     history = read_history(folder)
     if history.epochs < trained:  # each is written there before it is in the state

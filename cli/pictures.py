@@ -41,7 +41,7 @@ def draw(path: Path, figure: Callable[[], Figure]) -> bool:
     """
     try:
         with own_settings():
-            from pyro_dvae.plots import save_figure
+            from pyro_dvae.runs.plots import save_figure
 
             save_figure(figure(), path)
     except Exception as error:  # what is trained and saved is worth more than a picture

@@ -65,7 +65,7 @@ def reconstruct(
         shaded = shade(loaded.config, loaded.data)
 
     with failed_writes(), own_settings():
-        from pyro_dvae.plots import reconstruction_figure, save_figure
+        from pyro_dvae.runs.plots import reconstruction_figure, save_figure
 
         save_figure(reconstruction_figure(loaded.vae, shown, x.to(target), seed, shaded), output)
     print(

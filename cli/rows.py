@@ -75,7 +75,7 @@ def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run
 
 def load(folder: Path | None, trust_code: bool) -> Run:
     """The run, the newest if None; a line says which modules are trusted."""
-    from pyro_dvae.checkpoints import load_run, newest_run
+    from pyro_dvae.runs.checkpoints import load_run, newest_run
 
     folder = folder or newest_run()
     if trust_code:
@@ -85,7 +85,7 @@ def load(folder: Path | None, trust_code: bool) -> Run:
 
 def say_what_is_trusted(folder: Path) -> None:
     """Name the code of a run that is imported because the user said so."""
-    from pyro_dvae.checkpoints import own_code, read_config
+    from pyro_dvae.runs.checkpoints import own_code, read_config
 
     own = own_code(read_config(folder).config)
     if own:

@@ -75,7 +75,7 @@ def sample(
         if output.suffix.lower() == ".png":
             options: dict[str, Any] = {"means": means, "label": wanted}
             with own_settings():
-                from pyro_dvae.plots import save_figure, save_mosaic
+                from pyro_dvae.runs.plots import save_figure, save_mosaic
 
                 if is_figure:
                     figure = sample_grid(vae, config, facts, num, seed, target, **options)
@@ -84,7 +84,7 @@ def sample(
                     images, columns, *_ = _images(vae, config, facts, num, seed, target, **options)
                     save_mosaic(images, columns, output)
         else:
-            from pyro_dvae.tables import write_csv
+            from pyro_dvae.runs.tables import write_csv
 
             labels = _labels(config, num, wanted)
             header = names if labels is None else ["label", *names]
@@ -142,7 +142,7 @@ def sample_grid(
         means: of p(x|z), in place of draws from it.
         label: the one class to draw.
     """
-    from pyro_dvae.plots import image_grid
+    from pyro_dvae.runs.plots import image_grid
 
     return image_grid(*_images(vae, config, facts, num, seed, device, means, label))
 

@@ -87,7 +87,7 @@ def score(
     if output is not None:
         file_for(output, (".csv",), force)
     with user_errors():
-        from pyro_dvae.tables import write_csv
+        from pyro_dvae.runs.tables import write_csv
 
         loaded, target = open_run(run, device, trust_code)
         if bound is Bound.exact:
@@ -175,7 +175,7 @@ class _Scores(NamedTuple):
 def _values(
     vae: Any, x: Any, labels: Tensor | None, bound: Bound, iw_samples: int, seed: int
 ) -> tuple[Tensor, Tensor | None, float]:
-    from pyro_dvae.scoring import datum_terms
+    from pyro_dvae.evaluation.scoring import datum_terms
 
     terms = datum_terms(
         vae,

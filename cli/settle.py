@@ -106,9 +106,9 @@ def check_values(config: Config, splits: Splits) -> None:
     Raises:
         ValueError: it does not take a value.
     """
-    from pyro_dvae.config import build_likelihood
     from pyro_dvae.data import BlockData, Preparation
-    from pyro_dvae.data.extent import in_blocks
+    from pyro_dvae.data.read.extent import in_blocks
+    from pyro_dvae.runs.config import build_likelihood
 
     if config.likelihood == "bernoulli":
         return  # whose values were checked as they were stored

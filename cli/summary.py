@@ -44,7 +44,7 @@ def read_history(folder: Path) -> History:
     Raises:
         ValueError: a damaged file.
     """
-    from pyro_dvae.checkpoints import METRICS, read_metrics
+    from pyro_dvae.runs.checkpoints import METRICS, read_metrics
 
     try:
         records = [line for line in read_metrics(folder) if "epoch" in line and "step" not in line]
@@ -77,8 +77,8 @@ def stored_figures(folder: Path, part: str, epoch: int) -> tuple[Evaluation | No
         ValueError: a damaged file.
     """
     from pyro_dvae import Evaluation
-    from pyro_dvae.checkpoints import EVALUATION, read_evaluation
-    from pyro_dvae.fields import check_fields
+    from pyro_dvae.runs.checkpoints import EVALUATION, read_evaluation
+    from pyro_dvae.runs.fields import check_fields
 
     stored = read_evaluation(folder).get(part)
     option = "" if part == "test" else f" --split {part}"

@@ -54,7 +54,7 @@ def train(
         tensorboard: write event files too.
     """
     from pyro_dvae.data import DataError
-    from pyro_dvae.storage import only_writer
+    from pyro_dvae.runs.storage import only_writer
 
     with ExitStack() as held, warnings_in_lines():
         with user_errors():
@@ -96,7 +96,7 @@ def _prepare(
     resume: bool,
 ) -> tuple[Trainer, list[EpochRecord]]:
     from pyro_dvae import Trainer, build_elbo, build_vae
-    from pyro_dvae.checkpoints import (
+    from pyro_dvae.runs.checkpoints import (
         read_evaluation,
         read_state,
         rewind_metrics,
@@ -104,7 +104,7 @@ def _prepare(
         write_state,
         write_weights,
     )
-    from pyro_dvae.run_log import epoch_records
+    from pyro_dvae.runs.log import epoch_records
     from pyro_dvae.streams import RandomStream
 
     event_shape = tuple(splits.train.event_shape)
@@ -185,8 +185,8 @@ def _run(
     log_every: int,
     events: Any,
 ) -> None:
-    from pyro_dvae.checkpoints import append_metrics, write_state, write_weights
-    from pyro_dvae.config import ESTIMATORS
+    from pyro_dvae.runs.checkpoints import append_metrics, write_state, write_weights
+    from pyro_dvae.runs.config import ESTIMATORS
 
     value = ESTIMATORS[config.estimator].value
     datum = unit(trainer.data.event_shape)  # type: ignore[attr-defined]
@@ -245,8 +245,8 @@ def finish(
     from dataclasses import asdict
 
     from pyro_dvae import evaluate
-    from pyro_dvae.checkpoints import write_evaluation
-    from pyro_dvae.usage import describe_collapse
+    from pyro_dvae.evaluation.usage import describe_collapse
+    from pyro_dvae.runs.checkpoints import write_evaluation
 
     trainer.keep_best()
     if splits.test is not None:
@@ -285,7 +285,7 @@ def _draw(
     shape = tuple(splits.train.event_shape)
 
     def draw_elbo() -> Figure:
-        from pyro_dvae.plots import elbo_figure
+        from pyro_dvae.runs.plots import elbo_figure
 
         return elbo_figure(records, caption, unit(shape))
 
@@ -296,12 +296,12 @@ def _draw(
     shown, served = _shown(trainer, config, splits, facts)
 
     def draw_reconstructions() -> Figure:
-        from pyro_dvae.plots import reconstruction_figure
+        from pyro_dvae.runs.plots import reconstruction_figure
 
         return reconstruction_figure(vae, shown, served, config.seed, shade(config, facts))
 
     def draw_latents() -> Figure:
-        from pyro_dvae.plots import latents_figure
+        from pyro_dvae.runs.plots import latents_figure
 
         return latents_figure(vae, served[0], shade(config, facts))
 

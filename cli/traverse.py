@@ -52,7 +52,7 @@ def traverse(
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
         x = rows.x[index : index + 1][0].to(target)
     with failed_writes(), own_settings():
-        from pyro_dvae.plots import latents_figure, save_figure
+        from pyro_dvae.runs.plots import latents_figure, save_figure
 
         shaded = shade(loaded.config, loaded.data)
         save_figure(latents_figure(loaded.vae, x, shaded), output)

@@ -18,7 +18,7 @@ import torch
 from matplotlib.figure import Figure
 
 from pyro_dvae import BinaryImages, Config, build_elbo, build_vae, evaluate, fit, load_images
-from pyro_dvae.config import ESTIMATORS
+from pyro_dvae.runs.config import ESTIMATORS
 
 
 def train(name: str, args: argparse.Namespace) -> dict[str, Any]:

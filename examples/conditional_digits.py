@@ -20,7 +20,7 @@ from pyro_dvae import (
     fit,
     load_images,
 )
-from pyro_dvae.plots import image_grid, save_figure
+from pyro_dvae.runs.plots import image_grid, save_figure
 
 CODE, EVENT, HIDDEN = (4, 8), (28, 28), (256, 128)
 EACH = 10  # images a class

@@ -1,8 +1,9 @@
 """Algorithm 1 of [JL25] in plain PyTorch: a discrete VAE of binary MNIST, every term spelt out.
 
 [JL25] is Jeffares & Liu, "An Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
-This file imports neither Pyro nor pyro_dvae, so that the library can be held to it: examples/
-tutorial_recipe.py trains the same model, and tests/test_examples.py compares every gradient.
+This file imports neither Pyro nor pyro_dvae, so that the library can be held to it:
+examples/tutorial_recipe.py trains the same model, and tests/examples/test_examples.py compares
+every gradient.
 
     python examples/from_scratch.py --epochs 160 --num-data 5000
 """

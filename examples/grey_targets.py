@@ -18,8 +18,8 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 
 from pyro_dvae import Config, DiscreteVAE, build_elbo, build_vae, evaluate, fit, load_images
-from pyro_dvae.config import ESTIMATORS
 from pyro_dvae.likelihoods import IndependentBernoulli
+from pyro_dvae.runs.config import ESTIMATORS
 
 
 class GreyTargets(nn.Module):

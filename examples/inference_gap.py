@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pyro_dvae import BinaryImages, Config, DiscreteVAE, RlooELBO, build_vae, fit, load_images
 from pyro_dvae.codes import one_hot
-from pyro_dvae.joint import Joint
+from pyro_dvae.evaluation.joint import Joint
 from pyro_dvae.posteriors import posterior_of
 
 STARTS, SWEEPS = 20, 30

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae import BinaryImages, Config, ReinMaxELBO, Trainer, build_vae, evaluate, load_images
-from pyro_dvae.plots import image_grid, save_figure
+from pyro_dvae.runs.plots import image_grid, save_figure
 
 COLOURS = torch.tensor(
     [[230, 60, 60], [60, 200, 90], [70, 110, 240], [240, 210, 60], [200, 80, 220], [240, 240, 240]]

@@ -4,9 +4,6 @@
 """
 
 from pyro_dvae._version import __version__
-from pyro_dvae.checkpoints import Run, load_run
-from pyro_dvae.config import Config, build_elbo, build_vae
-from pyro_dvae.convolution import ConvDecoder, ConvEncoder, grid_size
 from pyro_dvae.data import BinaryImages, Images, load_images, split
 from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
@@ -23,7 +20,7 @@ from pyro_dvae.elbos.pathwise import (
 )
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
-from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
+from pyro_dvae.evaluation.evaluation import Evaluation, datum_scores, evaluate, log_marginal
 from pyro_dvae.guides import AutoregressiveGuide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
     Bernoulli,
@@ -38,7 +35,8 @@ from pyro_dvae.likelihoods import (
     Normal,
     Poisson,
 )
-from pyro_dvae.networks import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
+from pyro_dvae.networks.convolution import ConvDecoder, ConvEncoder, grid_size
+from pyro_dvae.networks.mlp import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
 from pyro_dvae.priors import (
     AutoregressivePrior,
     BoltzmannPrior,
@@ -50,11 +48,13 @@ from pyro_dvae.priors import (
     UniformPrior,
     VampPrior,
 )
-from pyro_dvae.records import EpochRecord
-from pyro_dvae.resume import TrainingState
-from pyro_dvae.second_stage import PriorTrainer, fit_prior, with_prior
+from pyro_dvae.runs.checkpoints import Run, load_run
+from pyro_dvae.runs.config import Config, build_elbo, build_vae
 from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
-from pyro_dvae.training import Trainer, fit
+from pyro_dvae.training.records import EpochRecord
+from pyro_dvae.training.resume import TrainingState
+from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
+from pyro_dvae.training.trainer import Trainer, fit
 from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [

@@ -30,6 +30,9 @@ _QUANTISED = (RelaxedOneHotCategoricalStraightThrough, RelaxedBernoulliStraightT
 MAX_CODES = 65_536
 """Largest K^D that is enumerated in one pass with gradients."""
 
+ROWS = 256
+"""Data that are encoded or scored at once."""
+
 
 def num_codes(num_latents: int, num_categories: int) -> int:
     """K^D, the number of codes; 2^63 stands for every number beyond it.
@@ -92,6 +95,28 @@ def total(values: Iterable[Tensor]) -> Tensor:
     """Their sum; where there are none a zero on the CPU, which goes with tensors of any device."""
     each = iter(values)
     return sum(each, next(each, torch.zeros((), device="cpu")))
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The tensor in double precision, where its device has that."""
+    return tensor if tensor.device.type == "mps" else tensor.double()
+
+
+def code_log_probs(log_probs: Tensor) -> Tensor:
+    """Log-probability of every code, as sums over latents: (..., D, K) to (..., K^D).
+
+    The codes come in the order of `enumerate_codes`.
+    """
+    total = log_probs[..., 0, :]
+    for latent in log_probs.unbind(-2)[1:]:
+        total = (total.unsqueeze(-1) + latent.unsqueeze(-2)).flatten(-2)
+    return total
+
+
+def drawn_log_probs(log_probs: Tensor, index: Tensor) -> Tensor:
+    """Log q(z|x) of drawn codes: (..., D, K) and categories (..., S, D) to (..., S)."""
+    # A gather, not a product with one-hot codes: 0 * -inf must not be reached.
+    return log_probs.gather(-1, index.transpose(-1, -2)).sum(-2)
 
 
 def log_exponentials(like: Tensor, *num: int) -> Tensor:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_dvae.batches import Batch, arguments, as_batch
 from pyro_dvae.codes import MAX_CODES, num_codes
 from pyro_dvae.elbos.exact import EnumeratedELBO
 from pyro_dvae.elbos.score_function import RlooELBO
 from pyro_dvae.streams import RandomStream
+from pyro_dvae.training.batches import Batch, arguments, as_batch
 
 _BLOCKS = 10
 

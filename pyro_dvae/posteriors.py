@@ -11,8 +11,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, entropy, enumerate_codes, num_codes, one_hot
-from pyro_dvae.joint import code_log_probs, drawn_log_probs, wide
+from pyro_dvae.codes import (
+    code_log_probs,
+    code_logits,
+    drawn_log_probs,
+    entropy,
+    enumerate_codes,
+    num_codes,
+    one_hot,
+    wide,
+)
 from pyro_dvae.sequences import SequentialCodes
 
 CONDITIONALS = 16

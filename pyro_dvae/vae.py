@@ -9,9 +9,8 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.nn import PyroModule, pyro_method
 from torch import Tensor, nn
 
-from pyro_dvae.codes import MAX_CODES, num_codes, one_hot
+from pyro_dvae.codes import MAX_CODES, ROWS, num_codes, one_hot
 from pyro_dvae.guides import MeanFieldGuide
-from pyro_dvae.joint import ROWS
 from pyro_dvae.posteriors import posterior_of
 from pyro_dvae.process import PROCESS_STATE
 from pyro_dvae.sequences import conditional_logits

@@ -18,7 +18,7 @@ NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA devi
 
 @pytest.fixture(scope="session", autouse=True)
 def own_secret(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The secret by which runs are known as one's own is not the user's: see `pyro_dvae.trust`."""
+    """Runs are known as one's own by another secret than the user's: see `networks/trust.py`."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 

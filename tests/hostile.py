@@ -120,11 +120,6 @@ def _serve() -> None:
     import torch
     import torch._dynamo  # which an optimiser imports, in seconds
 
-    import pyro_dvae
-    import pyro_dvae.checkpoints
-    import pyro_dvae.config
-    import pyro_dvae.data  # noqa: F401
-
     torch.set_num_threads(1)
     assert len(os.listdir("/proc/self/task")) == 1, "forking would lose the other threads"
     answers = os.fdopen(os.dup(1), "w")

@@ -14,278 +14,135 @@ import pyro_dvae
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyro_dvae"
 
-LEAVES = {
-    "adam",
-    "averaging",
-    "checks",
-    "convolution",
-    "data.allot",
-    "data.download",
-    "failures",
-    "fields",
-    "graphs",
-    "likelihoods.numerics",
-    "memory",
-    "networks",
-    "originals",
-    "precision",
-    "process",
-    "records",
-    "storage",
-    "tensors",
-    "trust",
-    "_version",
-}
-MAY_IMPORT: dict[str, set[str]] = {
-    **{leaf: set() for leaf in sorted(LEAVES)},
-    "codes": {"tensors"},
-    "networks": {"checks"},
-    "priors.annealing": {"codes"},
-    "priors.boltzmann": {
-        "checks",
-        "codes",
-        "priors.annealing",
-        "priors.boltzmann_codes",
-        "streams",
-    },
-    "priors.boltzmann_codes": {"priors.annealing", "sequences"},
-    "priors.conditional": {"checks", "codes", "sequences"},
-    "priors.hierarchical": {"checks", "codes", "networks", "priors.mixture"},
-    "priors.learned": {"checks"},
-    "priors.mixture": {"checks", "codes", "sequences"},
-    "priors.uniform": {"checks"},
-    "priors.vamp": {"checks", "priors.mixture"},
-    "assembly": {"codes", "streams", "tensors", "trial"},
-    "plugins": {"trial", "trust"},
-    "trial": {"streams"},
-    "vae": {"codes", "guides", "joint", "posteriors", "process", "sequences"},
-    "data.errors": {"memory"},
-    "data.labels": {"data.errors"},
-    "data.rows": {"data.errors", "data.labels"},
-    "data.idx": {"data.errors"},
-    "data.mnist": {"data.download", "data.errors", "data.idx"},
-    "data.npy": {"data.errors"},
-    "data.arrays": {
-        "data.errors",
-        "data.labels",
-        "data.npy",
-    },
-    "data.array_rows": {"data.arrays", "data.errors", "data.labels"},
-    "data.images": {"data.errors", "data.labels"},
-    "data.folders": {"data.errors", "data.images", "data.labels"},
-    "data.datasets": {
-        "data.array_rows",
-        "data.errors",
-        "data.images",
-        "data.labels",
-        "data.rows",
-    },
-    "data.table_files": {"data.arrays", "data.errors", "data.labels", "data.rows"},
-    "data.torchvision_sets": {
-        "data.datasets",
-        "data.download",
-        "data.errors",
-        "data.idx",
-        "data.rows",
-    },
-    "data.sources": {
-        "data.array_rows",
-        "data.arrays",
-        "data.errors",
-        "data.extent",
-        "data.folders",
-        "data.idx",
-        "data.labels",
-        "data.mnist",
-        "data.rows",
-        "data.table_files",
-        "data.torchvision_sets",
-    },
-    "data.extent": {"data.errors", "data.rows"},
-    "data.kinds": {"checks", "data.errors", "data.extent"},
-    "data.columns": {"data.errors", "data.extent", "data.rows"},
-    "data.served": {"data.prepare"},
-    "data.inputs": {"data.errors", "data.extent", "data.prepare", "data.rows"},
-    "data.classes": {"data.rows"},
-    "data.unseen": {"data.errors", "data.extent", "data.kinds", "data.prepare", "data.rows"},
-    "data.fits": {"data.errors", "data.extent", "data.kinds", "data.prepare"},
-    "data.scan": {"data.extent", "data.fits", "data.images", "data.rows"},
-    "data.report": {"data.errors", "data.scan"},
-    "data.prepare": {"checks", "data.errors", "data.extent", "data.kinds", "data.rows"},
-    "data.binary": {"data.prepare", "data.served"},
-    "data.blocks": {"data.extent", "data.prepare", "data.rows"},
-    "data.fingerprints": {"data.extent", "data.mnist", "data.rows"},
-    "data.splits": {
-        "data.allot",
-        "checks",
-        "data.blocks",
-        "data.errors",
-        "data.extent",
-        "data.labels",
-        "data.mnist",
-        "data.prepare",
-        "data.rows",
-        "data.served",
-    },
-    "likelihoods.base": set(),
-    "likelihoods.bernoulli": {"likelihoods.base"},
-    "likelihoods.counts": {"likelihoods.base", "likelihoods.numerics"},
-    "likelihoods.levels": {"checks", "likelihoods.base", "likelihoods.numerics"},
-    "likelihoods.mixed": {"checks"},
-    "likelihoods.real": {"likelihoods.base", "likelihoods.numerics"},
-    "likelihoods.unit": {"likelihoods.base", "likelihoods.numerics"},
-    "elbos.plates": set(),
-    "elbos.noise": set(),
-    "elbos.pair": {
-        "codes",
-        "elbos.noise",
-        "elbos.plates",
-        "elbos.shapes",
-        "elbos.sites",
-        "process",
-    },
-    "elbos.particles": {"elbos.pair", "elbos.plates"},
-    "elbos.shapes": {"codes"},
-    "elbos.sites": {"codes", "elbos.plates"},
-    "elbos.direct": {
-        "codes",
-        "elbos.pair",
-        "guides",
-        "likelihoods",
-        "likelihoods.base",
-        "priors",
-        "vae",
-    },
-    "elbos.audit": {"elbos.pair"},
-    "elbos.base": {
-        "codes",
-        "elbos.audit",
-        "elbos.direct",
-        "elbos.layout",
-        "elbos.noise",
-        "elbos.pair",
-        "process",
-        "elbos.particles",
-        "elbos.sites",
-    },
-    "elbos.enumeration": {"codes", "elbos.layout", "elbos.pair"},
-    "elbos.exact": {
-        "codes",
-        "elbos.audit",
-        "elbos.base",
-        "elbos.enumeration",
-        "elbos.layout",
-        "elbos.noise",
-        "elbos.pair",
-        "process",
-        "elbos.plates",
-        "elbos.sites",
-    },
-    "elbos.layout": {"elbos.noise", "elbos.pair", "elbos.plates"},
-    "elbos.score_function": {"elbos.base"},
-    "elbos.control_variate": {"codes", "elbos.base", "elbos.pair", "elbos.score_function"},
-    "elbos.coupled": {"codes", "elbos.base", "elbos.pair"},
-    "elbos.local_expectation": {"codes", "elbos.base", "elbos.pair"},
-    "elbos.multi_sample": {"codes", "elbos.base", "elbos.pair", "elbos.plates"},
-    "elbos.pathwise": {"codes", "elbos.base", "elbos.pair"},
-    "elbos.reinmax": {"elbos.pathwise"},
-    "diagnostics": {"batches", "codes", "elbos.exact", "elbos.score_function", "streams"},
-    "evaluation": {"joint", "scoring", "tensors", "usage"},
-    "sequences": {"codes"},
-    "priors.autoregressive": {"checks", "sequences"},
-    "posteriors": {"codes", "joint", "sequences"},
-    "guides": {"checks", "sequences"},
-    "estimators": {
-        "elbos.control_variate",
-        "elbos.coupled",
-        "elbos.exact",
-        "elbos.local_expectation",
-        "elbos.multi_sample",
-        "elbos.pathwise",
-        "elbos.reinmax",
-        "elbos.score_function",
-        "networks",
-    },
-    "importance": {"posteriors"},
-    "joint": {"assembly", "checks", "codes", "process", "tensors"},
-    "scoring": {
-        "assembly",
-        "checks",
-        "codes",
-        "importance",
-        "joint",
-        "memory",
-        "posteriors",
-        "tensors",
-    },
-    "usage": {"codes", "posteriors"},
-    "batches": {"assembly", "streams", "tensors"},
-    "resume": {"records"},
-    "run_log": {"fields", "records", "storage"},
-    "run_settings": {"_version", "config", "fields", "parts", "storage", "trust"},
+ROOMS: dict[str, set[str]] = {
+    "_version": set(),
+    "checks": set(),
+    "memory": set(),
+    "process": set(),
+    "tensors": set(),
     "streams": {"process"},
-    "second_stage": {"batches", "elbos.score_function", "records", "training", "vae"},
-    "backward": {
-        "adam",
+    "codes": {"tensors"},
+    "elbos": {"codes", "process"},
+    "sequences": {"codes"},
+    "posteriors": {"codes", "sequences"},
+    "guides": {"checks", "sequences"},
+    "likelihoods": {"checks"},
+    "networks": {"checks", "codes", "streams", "tensors"},
+    "priors": {"checks", "codes", "networks", "sequences", "streams"},
+    "vae": {"codes", "guides", "posteriors", "process", "sequences"},
+    "data.read": {"memory"},
+    "data.serve": {"checks", "data.read"},
+    "data.look": {"data.read", "data.serve"},
+    "data": {"data.look", "data.read", "data.serve"},
+    "evaluation": {"checks", "codes", "memory", "networks", "posteriors", "process", "tensors"},
+    "training": {
+        "checks",
         "codes",
-        "elbos.base",
-        "elbos.direct",
-        "elbos.score_function",
+        "elbos",
+        "evaluation",
         "guides",
         "likelihoods",
-        "likelihoods.base",
-        "originals",
+        "networks",
         "priors",
         "process",
+        "streams",
+        "tensors",
         "vae",
     },
-    "training": {
-        "adam",
-        "averaging",
-        "backward",
-        "batches",
+    "diagnostics": {"codes", "elbos", "streams", "training"},
+    "runs": {
+        "_version",
         "checks",
-        "elbos.base",
-        "evaluation",
-        "failures",
-        "graphs",
-        "precision",
-        "process",
-        "records",
-        "resume",
+        "codes",
+        "data",
+        "data.read",
+        "data.serve",
+        "diagnostics",
+        "elbos",
+        "guides",
+        "likelihoods",
+        "memory",
+        "networks",
+        "priors",
         "streams",
+        "training",
+        "vae",
     },
 }
+"""Room -> the rooms that its files may import. A room is a folder of the package, or a file of its
+root; it stands below all rooms that name it, so that nothing imports what stands above."""
 
 
-def _internal_imports(path: Path) -> set[str]:
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _room(module: str) -> str:
+    """The innermost room that a module is in."""
+    while module not in ROOMS and "." in module:
+        module = module.rpartition(".")[0]
+    return module
+
+
+def _imports(path: Path) -> set[str]:
+    """The modules of the package that a file imports when it runs."""
     found = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for block in ast.walk(tree):  # what only annotations need is not imported when it runs
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
             block.body = [ast.Pass()]
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyro_dvae."):
-            found.add(str(node.module).removeprefix("pyro_dvae."))
-        elif isinstance(node, ast.ImportFrom) and node.module == "pyro_dvae":
-            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pyro_dvae":
+            base = str(node.module).removeprefix("pyro_dvae").removeprefix(".")
+            for alias in node.names:  # each may be a module, or a name in one
+                within = f"{base}.{alias.name}".removeprefix(".")
+                found.add(
+                    within
+                    if (PACKAGE / within.replace(".", "/")).exists()
+                    or (PACKAGE / f"{within.replace('.', '/')}.py").exists()
+                    else base
+                )
     return found
 
 
-@pytest.mark.parametrize("module", MAY_IMPORT)
-def test_imports_flow_one_way(module: str) -> None:
-    path = PACKAGE / (module.replace(".", "/") + ".py")
-    assert _internal_imports(path) <= MAY_IMPORT[module]
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
-def test_every_module_is_accounted_for() -> None:
-    roots = {"config", "checkpoints", "parts", "plots", "sizes", "tables", "__init__"}
-    folders = ("assets", "data", "elbos", "likelihoods", "priors")
-    roots |= {f"{folder}.__init__" for folder in folders}
-    modules = {
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
+@pytest.mark.parametrize("path", FILES, ids=_module)
+def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
+    room = _room(_module(path))
+    if room == "assets":
+        assert not _imports(path)
+        return
+    assert room in ROOMS, "a new room: say in ROOMS what it may import"
+    assert {_room(module) for module in _imports(path)} <= ROOMS[room] | {room}
+
+
+def test_rooms_stand_above_one_another() -> None:
+    below: set[str] = set()
+    for room, imports in ROOMS.items():  # listed from the ground up
+        assert imports <= below, room
+        below.add(room)
+
+
+def test_modules_of_a_room_form_no_circle() -> None:
+    imports = {_module(path): _imports(path) for path in FILES}
+    done: set[str] = set()
+    while left := imports.keys() - done:
+        free = {module for module in left if imports[module] & left <= {module}}
+        assert free, f"a circle among {sorted(left)}"
+        done |= free
+
+
+def test_tests_mirror_the_rooms() -> None:
+    folders = {
+        str(path.parent.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")
     }
-    assert modules == MAY_IMPORT.keys() | roots
+    rooms = {
+        room.replace(".", "/") for room in ROOMS if (PACKAGE / room.replace(".", "/")).is_dir()
+    }
+    assert folders - {".", "cli", "examples"} <= rooms
+    assert rooms - folders == set()
 
 
 def test_public_names_exist_and_are_documented() -> None:

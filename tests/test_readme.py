@@ -39,10 +39,10 @@ def cited(docstring: str) -> set[int]:
 def test_equation_map(equations: str, symbol: str, test: str) -> None:
     found = reduce(getattr, symbol.split("."), pyro_dvae)
     if equations == "Alg. 1":
-        assert "Algorithm 1" in (found.__doc__ or "") + (pyro_dvae.training.__doc__ or "")
+        assert "Algorithm 1" in (found.__doc__ or "") + (pyro_dvae.training.trainer.__doc__ or "")
     else:
         assert numbers(equations) <= cited(found.__doc__ or "")
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     assert any(f"def {test}(" in source for source in sources)
 
 

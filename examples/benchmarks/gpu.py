@@ -14,7 +14,7 @@ repository; on one that has an index `pip install .` is enough:
 
     python3 -m pip install --no-index --no-deps --target .site .whl/*.whl
     export PYTHONPATH=.site:. && python3 examples/benchmarks/gpu.py --json gpu.json
-    python3 -m pytest -n 0 -W default tests/test_graphs.py
+    python3 -m pytest -n 0 -W default tests/training/test_graphs.py
 
 Example: python examples/benchmarks/gpu.py --device cpu --quick --json gpu.json
 """

@@ -37,8 +37,8 @@ from pyro_dvae import (
     evaluate,
     load_images,
 )
-from pyro_dvae.config import ESTIMATORS
 from pyro_dvae.data import Splits, make_splits
+from pyro_dvae.runs.config import ESTIMATORS
 from pyro_dvae.streams import RandomStream
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

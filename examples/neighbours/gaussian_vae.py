@@ -17,7 +17,7 @@ from setting import EVENT, Scores, Setting, arguments, load, table, train
 from torch import Tensor
 
 from pyro_dvae import Bernoulli, MLPDecoder, MLPEncoder
-from pyro_dvae.importance import log_mean_exp
+from pyro_dvae.evaluation.importance import log_mean_exp
 from pyro_dvae.streams import RandomStream
 
 _DRAWS = 10_000

@@ -1,29 +1,29 @@
 """Data: named sets, arrays, tables, folders of images; scanned, split and turned into bits."""
 
-from pyro_dvae.data.allot import split
-from pyro_dvae.data.arrays import Array, load_array
-from pyro_dvae.data.binary import BINARIZATIONS, BinaryImages
-from pyro_dvae.data.blocks import BlockData
-from pyro_dvae.data.classes import all_numbers, number_by, only_seen
-from pyro_dvae.data.columns import mixed_spec
-from pyro_dvae.data.datasets import as_rows
-from pyro_dvae.data.errors import DataError
-from pyro_dvae.data.extent import Extent, extent
-from pyro_dvae.data.fingerprints import fingerprint
-from pyro_dvae.data.idx import read_idx
-from pyro_dvae.data.inputs import ServedRows, binary_inputs, check_shape
-from pyro_dvae.data.kinds import describe_kind, kind_of, levels_of
-from pyro_dvae.data.labels import class_labels
-from pyro_dvae.data.mnist import DATA_SETS, Images, load_images
-from pyro_dvae.data.prepare import POLICIES, Preparation, choose, refuse_unlike
-from pyro_dvae.data.report import complaint, describe
-from pyro_dvae.data.rows import Rows, Source, SubsetRows, TensorRows
-from pyro_dvae.data.scan import Scan, scan
-from pyro_dvae.data.served import PreparedData
-from pyro_dvae.data.sources import open_source
-from pyro_dvae.data.splits import PARTS, Part, Splits, make_splits
-from pyro_dvae.data.torchvision_sets import TORCHVISION_SETS
-from pyro_dvae.data.unseen import refuse_unseen
+from pyro_dvae.data.look.columns import mixed_spec
+from pyro_dvae.data.look.report import complaint, describe
+from pyro_dvae.data.look.scan import Scan, scan
+from pyro_dvae.data.read.arrays import Array, load_array
+from pyro_dvae.data.read.classes import all_numbers, number_by, only_seen
+from pyro_dvae.data.read.datasets import as_rows
+from pyro_dvae.data.read.errors import DataError
+from pyro_dvae.data.read.extent import Extent, extent
+from pyro_dvae.data.read.fingerprints import fingerprint
+from pyro_dvae.data.read.idx import read_idx
+from pyro_dvae.data.read.labels import class_labels
+from pyro_dvae.data.read.mnist import DATA_SETS, Images, load_images
+from pyro_dvae.data.read.rows import Rows, Source, SubsetRows, TensorRows
+from pyro_dvae.data.read.sources import open_source
+from pyro_dvae.data.read.torchvision_sets import TORCHVISION_SETS
+from pyro_dvae.data.serve.allot import split
+from pyro_dvae.data.serve.binary import BINARIZATIONS, BinaryImages
+from pyro_dvae.data.serve.blocks import BlockData
+from pyro_dvae.data.serve.inputs import ServedRows, binary_inputs, check_shape
+from pyro_dvae.data.serve.kinds import describe_kind, kind_of, levels_of
+from pyro_dvae.data.serve.prepare import POLICIES, Preparation, choose, refuse_unlike
+from pyro_dvae.data.serve.served import PreparedData
+from pyro_dvae.data.serve.splits import PARTS, Part, Splits, make_splits
+from pyro_dvae.data.serve.unseen import refuse_unseen
 
 __all__ = [
     "BINARIZATIONS",

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, latent_kl_divergence, total
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
-from pyro_dvae.elbos.direct import owner, remember
 from pyro_dvae.elbos.layout import LayoutChanged, nesting, with_layout
 from pyro_dvae.elbos.noise import GuideNoise
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
@@ -151,13 +150,7 @@ class DiscreteELBO(ELBO, nn.Module):
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         """Run guide and model once, at the guide's draws."""
-        terms = self._traced_terms(model, guide, args, kwargs)
-        vae = owner(model, guide)
-        if vae is not None and self.analytic_kl:
-            remember(vae, terms.pair, self.closed_form_sites(terms.pair))
-        return terms
 
-    def _traced_terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         def find() -> float:
             return nesting(trial_run(model, guide, args, kwargs))
 
@@ -178,7 +171,7 @@ class DiscreteELBO(ELBO, nn.Module):
         return run(self._nesting) if is_given else with_layout(self, find, run)
 
     def _get_trace(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Any:
-        pair = self._traced_terms(model, guide, args, kwargs).pair
+        pair = self.terms(model, guide, args, kwargs).pair
         return pair.model_trace, pair.guide_trace
 
     def wrap(self, guide: Program) -> Program:

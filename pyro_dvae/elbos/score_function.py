@@ -19,8 +19,8 @@ class ScoreFunctionELBO(DiscreteELBO):
     """1/S sum_s A_s grad log q(z_s|x), A the advantages: signals f less what a subclass takes off.
 
     With A_s = f_s - b_s and b_s independent of z_s given x it is unbiased (Eqs. 22 to 27 of
-    [JL25]). A `Trainer` writes the gradient out for a plain model (`elbos/direct.py`), so that it
-    costs little more than the networks' own.
+    [JL25]). A `Trainer` writes the gradient out for a plain model (`training/direct.py`), so that
+    it costs little more than the networks' own.
     """
 
     needs_traces: bool = False

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.checks import code_shape
 from pyro_dvae.codes import describe_codes, enumerate_codes, num_codes
-from pyro_dvae.networks import mlp
+from pyro_dvae.networks.mlp import mlp
 from pyro_dvae.priors.mixture import MixtureCodes
 
 MAX_UPPER_CODES = 4096

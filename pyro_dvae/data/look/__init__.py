@@ -1,0 +1,1 @@
+"""What data hold, and which likelihoods take them."""

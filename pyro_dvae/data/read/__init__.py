@@ -1,0 +1,1 @@
+"""From files, folders, arrays and named sets to rows as stored."""

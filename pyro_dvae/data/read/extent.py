@@ -1,0 +1,72 @@
+"""What decides whether a likelihood takes some values."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data.read.errors import DataError
+from pyro_dvae.data.read.rows import Rows
+
+_READ_BYTES = 2**24
+
+
+class Extent(NamedTuple):
+    """What decides whether a likelihood takes some values."""
+
+    dtype: torch.dtype
+    low: float
+    high: float
+    is_binary: bool
+    """Whether every value is 0 or 1."""
+    is_whole: bool = False
+    """Whether every value is a whole number."""
+
+    def __str__(self) -> str:
+        only = "that are all 0 or 1" if self.is_binary else f"{self.low:g} to {self.high:g}"
+        return f"{self.dtype} values {only}"
+
+
+def extent(rows: Rows) -> Extent:
+    """Look at every value, in blocks of bounded memory.
+
+    Raises:
+        DataError: If a value is missing or infinite, or a row cannot be read.
+    """
+    found = []
+    for index in in_blocks(rows):
+        block = extent_of(rows.read(index))
+        if not math.isfinite(block.low + block.high):
+            raise DataError(
+                f"Expected finite values; got {block.low:g} to {block.high:g} in rows {index[0]} "
+                f"to {index[-1]}. Drop or replace them."
+            )
+        found.append(block)
+    low, high = min(block.low for block in found), max(block.high for block in found)
+    is_binary = all(block.is_binary for block in found)
+    return Extent(rows.dtype, low, high, is_binary, all(block.is_whole for block in found))
+
+
+def extent_of(values: Tensor) -> Extent:
+    """Look at values in memory, at least one."""
+    low, high = values.min().item(), values.max().item()
+    is_binary = bool(((values == 0) | (values == 1)).all())
+    return Extent(values.dtype, float(low), float(high), is_binary, is_whole(values))
+
+
+def is_whole(values: Tensor) -> bool:
+    """Whether all values are whole numbers."""
+    return not values.is_floating_point() or bool((values == values.floor()).all())
+
+
+def in_blocks(rows: Rows, size: int = _READ_BYTES) -> tuple[Tensor, ...]:
+    """The indices of all rows, in blocks of about so many bytes."""
+    return torch.arange(len(rows), device="cpu").split(max(1, size // row_bytes(rows)))
+
+
+def row_bytes(rows: Rows) -> int:
+    """The bytes of one row as stored."""
+    return max(1, math.prod(rows.event_shape) * rows.dtype.itemsize)

@@ -1,0 +1,201 @@
+"""Opening a user's data, whatever they lie in."""
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyro_dvae.data.read.array_rows import ArrayRows, array_file
+from pyro_dvae.data.read.arrays import SUFFIXES, read_arrays
+from pyro_dvae.data.read.errors import DataError, reading, refuse_too_large, user_path
+from pyro_dvae.data.read.extent import row_bytes
+from pyro_dvae.data.read.folders import image_folder
+from pyro_dvae.data.read.idx import IDX_FILES, find_idx, read_idx, read_pair
+from pyro_dvae.data.read.labels import Labels, number_classes
+from pyro_dvae.data.read.mnist import DATA_SETS, load_images
+from pyro_dvae.data.read.rows import Rows, Source, TensorRows
+from pyro_dvae.data.read.table_files import TABLE_SUFFIXES, Column, table_file
+from pyro_dvae.data.read.torchvision_sets import TORCHVISION_SETS, torchvision_set
+
+_OPTIONS = {
+    "the name of a data set": ("data_dir",),
+    ".npy": ("labels",),
+    ".npz": ("key", "labels"),
+    **dict.fromkeys(TABLE_SUFFIXES, ("columns", "labels", "header")),
+    "an IDX file": ("labels",),
+    "a folder of IDX files": (),
+    "a folder of images": ("size", "channels"),
+}
+"""The options that each kind of data takes."""
+
+
+def open_source(
+    data: str | Path | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    key: str | None = None,
+    columns: Sequence[Column] | None = None,
+    labels: Column | Path | None = None,
+    header: bool | None = None,
+    size: tuple[int, int] | None = None,
+    channels: int | None = None,
+) -> Source:
+    """Open data by name or path; nothing in a file is executed, no value is changed.
+
+    Args:
+        data: ``"mnist"``, ``"mnist-sample"`` or None, as `load_images` takes them; one of
+            ``TORCHVISION_SETS``; or a path: ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.parquet``,
+            an IDX file or a folder of the four, a folder of images. A name comes first: write
+            ``./mnist`` for a folder of this name.
+        data_dir: Folder of the files of a data set with a name.
+        key: Name of the array in a ``.npz``.
+        columns: Columns of a table, by name or by number, counted from 0.
+        labels: Column of a table, array of a ``.npz``, or file of one label for each row.
+        header: Whether the first line of a ``.csv`` or ``.tsv`` names the columns; told by its
+            cells if left out.
+        size: Height and width to resize images to, bilinearly and whatever the proportions.
+        channels: 1 to convert images to grey, 3 to RGB; transparent parts become white.
+
+    Returns:
+        The data.
+
+    Raises:
+        DataError: If there are no such data, they are damaged, they do not go together, or an
+            option does not go with them.
+    """
+    given: dict[str, Any] = {"data_dir": data_dir, "key": key, "columns": columns}
+    given |= {"labels": labels, "header": header, "size": size, "channels": channels}
+    options = {name: value for name, value in given.items() if value is not None}
+    if channels not in (None, 1, 3):
+        raise DataError(f"Expected 1 or 3 channels; got {channels}. Pass --channels 1 or 3.")
+    if size is not None and (len(size) != 2 or min(size) < 1):
+        raise DataError(f"Expected a height and a width of at least 1; got {size}. Mend --size.")
+    if data is None or data in DATA_SETS + TORCHVISION_SETS:
+        _check_options("the name of a data set", options)
+        folder = None if data_dir is None else user_path(data_dir)
+        if data in TORCHVISION_SETS:
+            return torchvision_set(str(data), folder)
+        return _mnist(data if data is None else str(data), folder)
+
+    labels = str(labels) if isinstance(labels, Path) else labels
+    path, kind = _kind(data)
+    _check_options(kind, options)
+    train: Rows
+    test: Rows | None = None
+    notice: str | None = None
+    if kind == "a folder of images":
+        train, test, notice = image_folder(path, size=size, channels=channels)
+    elif kind == "a folder of IDX files":
+        train, test = _idx_folder(path)
+    elif kind == "an IDX file":
+        train = _idx_file(path, labels)
+    elif kind in TABLE_SUFFIXES:
+        train = table = table_file(path, columns, labels, header)
+        notice = table.notice
+    else:
+        train = _array(path, key, labels)
+    for rows in (train,) if test is None else (train, test):
+        shape = rows.event_shape  # commands look at a row in double precision
+        refuse_too_large(f"a row of shape {shape}", 16 * row_bytes(rows), "Cut the rows up.")
+    return Source(path.name or str(path), str(path), train, test, notice)
+
+
+def _kind(data: str | Path) -> tuple[Path, str]:
+    """What a path leads to."""
+    path = user_path(data)
+    names = DATA_SETS + TORCHVISION_SETS
+    if not str(data).strip() or not path.exists():
+        close = difflib.get_close_matches(str(data), names, 1) if isinstance(data, str) else []
+        mend = f"Did you mean {close[0]}?" if close else "Check the path."
+        raise DataError(
+            f"Expected a file, a folder, or one of {', '.join(names)}; got {str(data)!r}, which "
+            f"is not there. {mend}"
+        )
+    if path.is_dir():
+        with reading(path, "a folder of data"):
+            is_idx = {"train_images", "test_images"} & find_idx(path).keys()
+            return path, "a folder of IDX files" if is_idx else "a folder of images"
+    if not path.is_file():
+        raise DataError(f"Expected a file or a folder; got {path}, which is neither. Name another.")
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES + TABLE_SUFFIXES:
+        return path, suffix
+    with reading(path, "a file of data"), path.open("rb") as file:
+        start = file.read(3)
+    if start[:2] == b"\x1f\x8b" or start == b"\0\0\x08":
+        return path, "an IDX file"
+    raise DataError(
+        f"Expected {', '.join(SUFFIXES + TABLE_SUFFIXES)}, IDX, or a folder of images; got {path}"
+        f"{', which is empty' if not start else ''}. Convert it to one of these."
+    )
+
+
+def _check_options(kind: str, options: dict[str, Any]) -> None:
+    for name in options:
+        if name not in _OPTIONS[kind]:
+            users = [other for other, its in _OPTIONS.items() if name in its]
+            option = f"--{name.replace('_', '-')}"
+            raise DataError(
+                f"Expected {option} with {' or '.join(users)}; got it with {kind}. Leave it out."
+            )
+
+
+def _mnist(name: str | None, folder: Path | None) -> Source:
+    images = load_images(name, folder)
+    train = TensorRows(images.train, images.train_labels)
+    test = TensorRows(images.test, images.test_labels)
+    return Source(images.name, images.source, train, test, images.notice)
+
+
+def _idx_folder(folder: Path) -> tuple[Rows, Rows | None]:
+    paths = find_idx(folder)
+    parts = []
+    for part in ("train", "test"):
+        images, labels = (paths.get(f"{part}_{kind}") for kind in ("images", "labels"))
+        if images is not None and labels is not None:
+            x, y = read_pair(images, labels)
+            parts.append(TensorRows(torch.from_numpy(x), torch.from_numpy(y)))
+    if not parts or len(parts) * 2 < len(paths):
+        missing = [name for kind, name in IDX_FILES.items() if kind not in paths]
+        raise DataError(
+            f"Expected images and labels of the same names in {folder}; got no "
+            f"{', '.join(missing)}. Add the files, or pass one IDX file."
+        )
+    return parts[0], parts[1] if len(parts) > 1 else None
+
+
+def _idx_file(path: Path, labels: Column | None) -> Rows:
+    beside = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+    if labels is None and beside != path:
+        twins = [beside, beside.with_suffix(""), beside.with_name(f"{beside.name}.gz")]
+        found = next((twin for twin in twins if twin.is_file()), None)
+        if found is not None:
+            x, y = read_pair(path, found)
+            return TensorRows(torch.from_numpy(x), torch.from_numpy(y))
+    return ArrayRows(read_idx(path), _label_file(labels), f"the data in {path}")
+
+
+def _array(path: Path, key: str | None, labels: Column | None) -> Rows:
+    is_key = labels is not None and not os.path.isfile(str(labels))
+    if is_key and path.suffix.lower() == ".npz":
+        return array_file(path, key, str(labels))
+    return array_file(path, key, _label_file(labels))
+
+
+def _label_file(labels: Column | None) -> Labels | None:
+    """The labels in a file of their own."""
+    if labels is None:
+        return None
+    path, kind = _kind(str(labels))
+    with reading(path, "a file of one label for each row"):
+        if kind == "an IDX file":
+            return number_classes(read_idx(path), str(path))
+        if kind in SUFFIXES:
+            return number_classes(np.asarray(read_arrays(path, None)[0]), str(path))
+        raise DataError(
+            f"Expected labels in a .npy, .npz or IDX file; got {path}. Save them as one of these."
+        )

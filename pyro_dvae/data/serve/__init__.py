@@ -1,0 +1,1 @@
+"""From rows as stored to what a model is trained on: values, parts, batches."""

@@ -1,0 +1,139 @@
+"""A user's data as a trained model takes them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data.read.errors import DataError
+from pyro_dvae.data.read.extent import Extent, extent_of
+from pyro_dvae.data.read.rows import Rows, TensorRows
+from pyro_dvae.data.serve.prepare import Preparation
+
+_BLOCK_NUMBERS = 2**20
+"""Values that are drawn at once where they are skipped."""
+
+
+def binary_inputs(
+    values: Tensor,
+    event_shape: tuple[int, ...],
+    policy: str,
+    seed: int,
+    range: tuple[float, float] | None = None,
+    likelihood: str = "bernoulli",
+) -> Tensor:
+    """Turn a user's data into what a run was trained on: zeros and ones, unless it says another.
+
+    Grey values (uint8, or any under a range) go through the run's binarization policy;
+    ``"dynamic"`` draws them once, as it does a run's test images, so that the same file gives the
+    same data every time. Without a range data of zeros and ones of any dtype stay as they are:
+    uint8 data without a value above 1 are taken for these, and not for very dark grey.
+
+    Args:
+        values: (N, *event_shape) data, N >= 1.
+        event_shape: Shape of one datum of the run.
+        policy: The run's policy, one of ``POLICIES``.
+        seed: Seed of the draw; no global random stream is touched.
+        range: The run's range, if it has one.
+        likelihood: The run's, as ``Preparation`` names it.
+
+    Returns:
+        What the likelihood takes, float32, shape (N, *event_shape).
+
+    Raises:
+        DataError: If the shape is another one, or if the values are neither of the two kinds.
+        ValueError: If the policy is unknown.
+    """
+    preparation = Preparation(policy, range, likelihood)
+    check_shape(tuple(values.shape), tuple(event_shape))
+    return ServedRows(TensorRows(values), preparation, seed, extent_of(values))[:]
+
+
+def check_shape(shape: tuple[int, ...], event_shape: tuple[int, ...]) -> None:
+    """Refuse data of another shape than a run's.
+
+    Args:
+        shape: (N, *event_shape), as it should be.
+        event_shape: Shape of one datum of the run.
+
+    Raises:
+        DataError: If it is another one.
+    """
+    if not shape or shape[0] == 0 or shape[1:] != event_shape:
+        wanted = f"({', '.join(['N', *map(str, event_shape)])}) with N > 0"
+        mend = "Reshape or resize them"
+        if shape == event_shape:
+            mend = "Add a leading axis"
+        elif shape[:1] == (0,):
+            mend = "Pass at least one datum"
+        raise DataError(f"Expected data of shape {wanted}; got {shape}. {mend}.")
+
+
+class ServedRows:
+    """Rows as a run's likelihood takes them, by slices: ``x[start:stop]``, like those of a tensor.
+
+    Each is read, and drawn where bits are drawn, when it is asked for. The draws are those of
+    `binary_inputs` of all rows at once, wherever a slice begins; one that does not begin where the
+    last one ended costs the draws before it.
+
+    Args:
+        rows: The data as stored, of the run's shape.
+        preparation: What is done to them.
+        seed: Seed of the draw; no global random stream is touched.
+        found: What the values are.
+        like: A tensor on whose device, and of whose dtype, they are served; else float32, CPU.
+
+    Raises:
+        DataError: If the preparation does not take the values.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        preparation: Preparation,
+        seed: int,
+        found: Extent,
+        like: Tensor | None = None,
+    ) -> None:
+        is_bits = preparation.makes_bits and preparation.range is None and found.is_binary
+        if not is_bits:
+            if preparation.makes_bits and preparation.range is None and found.dtype != torch.uint8:
+                raise DataError(
+                    f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Rescale "
+                    "to 0 to 255 and round to uint8, or binarise them first."
+                )
+            preparation.check(found)
+        self.rows, self.preparation, self.seed, self.found = rows, preparation, seed, found
+        self.like = torch.empty(0, device="cpu", dtype=torch.float32) if like is None else like
+        self._is_bits = is_bits
+        self._draws = not is_bits and preparation.binarize in ("dynamic", "static")
+        self._place, self._generator = 0, torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    def __getitem__(self, some: slice) -> Tensor:
+        """Serve consecutive rows, (B, *event_shape)."""
+        start, stop, _ = some.indices(len(self))
+        if start < self._place:
+            self._place, self._generator = 0, torch.Generator().manual_seed(self.seed)
+        if not self._draws:
+            self._place = start
+        step = max(1, _BLOCK_NUMBERS // max(1, math.prod(self.rows.event_shape)))
+        while self._place < start:
+            self._next(min(start, self._place + step))
+        return self._next(stop).to(self.like)
+
+    def to(self, like: Tensor) -> ServedRows:
+        """Return the same data, served on the device and in the dtype of a tensor."""
+        return ServedRows(self.rows, self.preparation, self.seed, self.found, like)
+
+    def _next(self, stop: int) -> Tensor:
+        values = self.rows.read(torch.arange(self._place, stop, device="cpu"))
+        self._place = stop
+        if self._is_bits:
+            return (values == 1).to(torch.float32)
+        return self.preparation.serve(self.preparation.convert(values), self._generator)

@@ -1,0 +1,95 @@
+"""Data in memory, served as a likelihood takes them."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data.serve.prepare import Preparation, draw
+
+Self = TypeVar("Self", bound="PreparedData")
+
+
+class PreparedData:
+    """Data in memory, on one device, served under a preparation.
+
+    Args:
+        values: (N, *event_shape), values as stored.
+        preparation: What to do to them.
+        seed: Seed of the draw of ``"static"``, the same on every device.
+        labels: (N,) int64, served with the data, or None.
+
+    Raises:
+        DataError: If the preparation does not take the values.
+    """
+
+    def __init__(
+        self,
+        values: Tensor,
+        preparation: Preparation,
+        *,
+        seed: int = 0,
+        labels: Tensor | None = None,
+    ) -> None:
+        self.preparation, self.labels = preparation, labels
+        kept = preparation.keep(values)
+        if preparation.binarize == "static":
+            kept = draw(kept, torch.Generator().manual_seed(seed))
+        self._kept = kept  # of bits brightness if dynamic
+
+    def __len__(self) -> int:
+        """Return the number of data."""
+        return len(self._kept)
+
+    @property
+    def event_shape(self) -> torch.Size:
+        """Shape of one datum."""
+        return self._kept.shape[1:]
+
+    @property
+    def device(self) -> torch.device:
+        """Device that holds the data."""
+        return self._kept.device
+
+    def batch(self, index: Tensor, generator: torch.Generator) -> Tensor | tuple[Tensor, Tensor]:
+        """Serve the data at some indices.
+
+        Args:
+            index: Indices, int64, shape (B,).
+            generator: Source of the draw of ``"dynamic"``, on any device; else unused.
+
+        Returns:
+            What the likelihood takes, float32, shape (B, *event_shape); where there are labels
+            these too, (B,).
+        """
+        x = self.preparation.serve(self._kept.index_select(0, index), generator)
+        return x if self.labels is None else (x, self.labels[index])
+
+    def fixed(self, seed: int) -> Tensor:
+        """Serve all data, without labels, in the one draw that evaluation uses.
+
+        Args:
+            seed: Seed of the draw of ``"dynamic"``, the same on every device; else unused.
+
+        Returns:
+            What the likelihood takes, float32, shape (N, *event_shape).
+        """
+        return self.preparation.serve(self._kept, torch.Generator().manual_seed(seed))
+
+    def to(self: Self, device: torch.device | str) -> Self:
+        """Return the same data on another device."""
+        return self._with(
+            self._kept.to(device), None if self.labels is None else self.labels.to(device)
+        )
+
+    def subset(self: Self, index: Tensor) -> Self:
+        """Return the data at some indices, shape (B,); static bits stay as drawn."""
+        return self._with(self._kept[index], None if self.labels is None else self.labels[index])
+
+    def _with(self: Self, kept: Tensor, labels: Tensor | None) -> Self:
+        other = copy.copy(self)
+        other._kept, other.labels = kept, labels
+        return other

@@ -1,0 +1,171 @@
+"""What a run folder tells of a training and of its evaluations, in lines and figures of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from filelock import Timeout
+
+from pyro_dvae.runs.fields import check_fields
+from pyro_dvae.runs.storage import LOCK, locked, read_json, regular, write_atomically, write_json
+from pyro_dvae.training.records import EpochRecord
+
+METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
+
+_LONGEST = 2**24
+"""Bytes of a line: the information of 800,000 latents."""
+_PATIENCE = 60.0
+"""Seconds to wait for another process that adds its figures, which takes it a moment."""
+
+
+def append_metrics(folder: str | Path, record: dict[str, Any]) -> None:
+    """Add one line to `metrics.jsonl`, and flush it to the disk.
+
+    Raises:
+        OSError: it cannot be written; names the path.
+    """
+    path = Path(folder) / METRICS
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(f"Cannot write {path}: {error}") from error
+
+
+def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
+    """The lines of `metrics.jsonl` in order, without one that a killed writer left unfinished.
+
+    Raises:
+        ValueError: a line that no training writes.
+        OSError: the file cannot be read.
+    """
+    path = Path(folder) / METRICS
+    records = []
+    for line in _lines(path):
+        try:
+            record = dict(json.loads(line))
+            check_fields(record, _types())
+            if "epoch" not in record and "test" not in record:  # which format 1 has
+                raise ValueError("no epoch")
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(
+                f"Expected a JSON object a line in {path}; got {line[:40]!r} ({error}). Remove "
+                "the line."
+            ) from error
+        records.append(record)
+    return records
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The finished lines, one at a time: the file may be long."""
+    if not path.exists():
+        return
+    try:
+        regular(path)
+    except ValueError as error:
+        raise ValueError(
+            f"Expected the lines of a training in {path}; got {error}. Restore the file."
+        ) from error
+    with path.open("rb") as file:
+        while line := file.readline(_LONGEST):
+            if line.endswith(b"\n"):
+                yield line[:-1]
+            elif len(line) == _LONGEST:
+                raise ValueError(
+                    f"Expected lines of at most {_LONGEST:,} bytes in {path}; got a longer one, "
+                    f"{line[:40]!r}. Remove the line."
+                )
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return {**get_type_hints(EpochRecord), "step": int, "train_elbo": float | None}
+
+
+def epoch_records(folder: str | Path, lines: list[dict[str, Any]]) -> list[EpochRecord]:
+    """The epochs that lines of `metrics.jsonl` tell of; what else they hold is left out.
+
+    Args:
+        folder: the run's, for the message.
+        lines: as `read_metrics` gave them.
+
+    Raises:
+        ValueError: a line lacks a figure.
+    """
+    records = []
+    names = get_type_hints(EpochRecord)
+    for line in lines:
+        if "epoch" in line and "step" not in line:
+            missing = [name for name in names if name not in line]
+            if missing:
+                raise ValueError(
+                    f"Expected {', '.join(names)} of each epoch in {Path(folder) / METRICS}; got "
+                    f"epoch {line['epoch']} without {', '.join(missing)}. Restore the file."
+                )
+            information = line["validation_information"]
+            known = {name: line[name] for name in names} | {
+                "validation_information": None if information is None else tuple(information)
+            }
+            records.append(EpochRecord(**known))
+    return records
+
+
+def rewind_metrics(folder: str | Path, epoch: int, step: int) -> list[dict[str, Any]]:
+    """Drop the lines of `metrics.jsonl` after a step of the epoch after `epoch`; the rest."""
+
+    def is_before(record: dict[str, Any]) -> bool:
+        at = record.get("epoch", 0)
+        return at <= epoch or (at == epoch + 1 and 0 < record.get("step", 0) <= step)
+
+    kept = [record for record in read_metrics(folder) if is_before(record)]
+    text = "".join(json.dumps(record) + "\n" for record in kept)
+    path = Path(folder) / METRICS
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    return kept
+
+
+def write_evaluation(folder: str | Path, part: str, figures: dict[str, Any]) -> None:
+    """Put the figures of a part of the data ("test", ...) into `evaluation.json`.
+
+    Others may do the same at the same time: a lock is held while the file is read, changed and
+    written.
+
+    Raises:
+        ValueError: a damaged file, or a lock that cannot be had.
+        OSError: the file cannot be written.
+    """
+    path = Path(folder) / EVALUATION
+    try:
+        with locked(path.with_name(f".{EVALUATION}{LOCK}"), _PATIENCE):
+            before = read_evaluation(folder) if path.is_file() else {}
+            write_json(path, {**before, part: figures})
+    except Timeout:
+        raise ValueError(
+            f"Expected to write {path}; got another process that has held its lock for "
+            f"{_PATIENCE:.0f} s. End it, and evaluate again."
+        ) from None
+
+
+def read_evaluation(folder: str | Path) -> dict[str, Any]:
+    """The figures by part of the data; empty where nothing was evaluated.
+
+    Raises:
+        ValueError: a damaged file.
+    """
+    path = Path(folder) / EVALUATION
+    if not path.exists():
+        return {}
+    try:
+        return read_json(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"Expected a run's evaluation in {path}; got {error}. Remove the file, and run "
+            "`pdvae evaluate` again."
+        ) from error

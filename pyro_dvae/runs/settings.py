@@ -1,0 +1,165 @@
+"""`config.json`, what a run folder says of itself: written, read and checked."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyro_dvae._version import __version__
+from pyro_dvae.networks.trust import is_mark, is_there, make_mark, module_of
+from pyro_dvae.runs.config import Config
+from pyro_dvae.runs.fields import check_fields, shortened
+from pyro_dvae.runs.parts import name_and_argument
+from pyro_dvae.runs.storage import read_json, write_json
+
+FORMAT = 3
+"""Version of the folder's format; raised when an older reader would misread it."""
+
+CONFIG = "config.json"
+
+_MOST_DIMENSIONS = 64
+"""Of a datum; PyTorch has no more."""
+_TOP = {"format": int, "pyro_dvae": str, "event_shape": list[int], "data": dict[str, Any]}
+_TOP |= {"config": dict[str, Any], "mark": str}
+_DATA: dict[str, Any] = {
+    **dict.fromkeys(("name", "source", "path", "data_dir", "fingerprint", "binarize"), str),
+    **dict.fromkeys(("num_train", "num_validation", "num_test"), int),
+    **dict.fromkeys(("columns", "label_names"), list[str] | None),
+    "options": dict[str, Any],
+    "held_out": dict[str, str],
+    "span": list[float | None],
+    "second_stage": dict[str, Any],
+}
+_OPTIONS: dict[str, Any] = {
+    "key": str | None,
+    "columns": list[str | int] | None,
+    "labels": str | int | None,
+    "size": tuple[int, int] | None,
+    "channels": int | None,
+}
+"""The types of what `config.json` holds beside the settings; further names may be anything."""
+
+
+class Settings(NamedTuple):
+    """What a run folder says of itself."""
+
+    config: Config
+    event_shape: tuple[int, ...]
+    data: dict[str, Any]
+    """Name, source and fingerprint of the data, and how many were used for what."""
+    version: str
+    """Of the library that made the run."""
+
+
+def write_config(
+    folder: str | Path, config: Config, event_shape: tuple[int, ...], data: dict[str, Any]
+) -> None:
+    """Write `config.json`, with a mark by which this user's own code is known again: see `trust`.
+
+    Warns:
+        UserWarning: the settings name code of the user's own, and the mark cannot be made.
+    """
+    content = {
+        "format": FORMAT,
+        "pyro_dvae": __version__,
+        "config": asdict(config),
+        "event_shape": list(event_shape),
+        "data": data,
+    }
+    own = own_code(config)
+    if own:
+        mark = make_mark(own)
+        if mark is None:
+            warnings.warn(
+                f"Commands on {folder} will need --trust-code: no secret can be kept in "
+                "$XDG_STATE_HOME or ~/.local/state by which your own run is known again.",
+                stacklevel=2,
+            )
+        else:
+            content["mark"] = mark
+    write_json(Path(folder) / CONFIG, content)
+
+
+def own_code(config: Config) -> list[str]:
+    """The networks of a user's own that settings name, as "module:factory"."""
+    return [name for name in (config.encoder, config.decoder) if name is not None]
+
+
+def read_config(folder: str | Path) -> Settings:
+    """Read `config.json`; nothing that it names is imported.
+
+    Raises:
+        ValueError: no run there, one of a newer format, or a damaged file.
+    """
+    return _read_config(Path(folder))[0]
+
+
+def _read_config(folder: Path) -> tuple[Settings, object]:
+    """The settings, and the mark."""
+    path = folder / CONFIG
+    if not path.exists():
+        raise ValueError(
+            f"Expected a run folder with a {CONFIG}; got {folder}. Name a folder that "
+            "`pdvae fit` made."
+        )
+    try:
+        content = read_json(path)
+        check_fields(content, _TOP)
+        if content["format"] > FORMAT:
+            version = shortened(content["pyro_dvae"])
+            newer = f"{FORMAT} or older; got format {content['format']} in {path}"
+            raise _NewerFormatError(
+                f"Expected a run of format {newer}. Update pyro_dvae (the run was made by "
+                f"{version})."
+            )
+        event_shape = tuple(content["event_shape"])
+        if len(event_shape) > _MOST_DIMENSIONS or not all(0 < n < 2**63 for n in event_shape):
+            raise ValueError(f"Expected sizes of a datum; got {shortened(event_shape)}. Mend them.")
+        data = content["data"]
+        check_fields(data, _DATA)
+        check_fields(data.get("options", {}), _OPTIONS)
+        # Runs of format 1 were not annealed, and could not say so.
+        config = Config(**{"annealing": 0, **content["config"]})
+        if config.num_classes and name_and_argument(config.prior)[0] != "conditional":
+            raise ValueError(
+                f"Expected no classes beside the {config.prior} prior, which knows none; got "
+                f"{config.num_classes}. Mend them."
+            )
+        return Settings(config, event_shape, data, content["pyro_dvae"]), content.get("mark")
+    except _NewerFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        what = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        raise ValueError(
+            f"Expected a run's settings in {path}; got: {what}{str(error).rstrip('.')}. Restore "
+            "the file."
+        ) from error
+
+
+class _NewerFormatError(ValueError):
+    """Nothing is damaged."""
+
+
+def trusted_config(folder: str | Path, *, trust_code: bool = False) -> Settings:
+    """Read `config.json`, for a model to be built.
+
+    Args:
+        folder: the run's.
+        trust_code: see `load_run`.
+
+    Raises:
+        ValueError: see `read_config`; or the run names code and is not known to be the user's.
+    """
+    settings, mark = _read_config(Path(folder))
+    own = own_code(settings.config)
+    would_run = any(map(is_there, own))  # else the import says what is missing
+    if would_run and not trust_code and not is_mark(mark, own):
+        modules = " and ".join(dict.fromkeys(map(module_of, own)))
+        raise ValueError(
+            f"Expected a run that you made here with the code that it names; got {folder}, which "
+            f"names {' and '.join(own)}: to load it would run {modules}. Look at this code, then "
+            "pass trust_code=True (--trust-code on the command line)."
+        )
+    return settings

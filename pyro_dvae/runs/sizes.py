@@ -1,0 +1,121 @@
+"""The memory that settings ask for, estimated before anything is built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from pyro_dvae import memory
+from pyro_dvae.runs.config import Config, build_vae
+from pyro_dvae.runs.parts import name_and_argument
+
+_FLOAT = 4
+"""Bytes of a number in float32."""
+_STATES = 4
+"""Numbers per weight in training, at least: the weight, its gradient, and Adam's two moments."""
+_PARTS = ("prior", "likelihood", "guide", "network")
+"""Settings that may have a number after a colon."""
+_WORDS = {
+    "num_latents": "the number of latents",
+    "num_categories": "the number of categories",
+    "num_particles": "the number of particles",
+    "hidden": "the widths of the hidden layers",
+    "batch_size": "the batch size",
+}
+
+
+def refuse_too_large(
+    config: Config,
+    event_shape: Sequence[int],
+    num_data: int | None = None,
+    device: torch.device | None = None,
+) -> None:
+    """Refuse settings that ask for more memory than there is, before any of it is taken.
+
+    Args:
+        config: the settings.
+        event_shape: of a datum.
+        num_data: N, which bounds the batch; None for a model that is not trained.
+        device: where the model will be; the CPU if None.
+
+    Raises:
+        ValueError: the model, or a step of its training, takes more memory than is available.
+    """
+    needed = memory_of(config, event_shape, num_data)
+    if needed <= memory.available_memory(device):
+        return
+    smaller = {
+        what: memory_of(other, event_shape, num_data) for what, other in _smaller(config)
+    } or {"the sizes of the model": needed}
+    what = min(smaller, key=smaller.__getitem__)
+    purpose = "a model" if num_data is None else "a model and a training step"
+    memory.refuse_bytes(purpose, needed, what, device)
+
+
+def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None = None) -> float:
+    """A lower bound on the bytes that a model takes.
+
+    Without N these are its weights; with N, the training's four numbers per weight, and per step
+    B (e + S (2 D K + d)) numbers, forwards and backwards. B is the smaller one of batch size and
+    N, S the number of particles; e and d are what the linear layers of encoder and decoder put
+    out for one datum and one code, d at least the parameters of p(x|z).
+
+    Args:
+        config: the settings.
+        event_shape: of a datum.
+        num_data: N, or None.
+
+    Returns:
+        Bytes; infinity where torch cannot count them. Networks of the user's own count nothing.
+    """
+    shape = tuple(event_shape)
+    own = config.encoder is not None or config.decoder is not None
+    ours = replace(config, encoder=None, decoder=None) if own else config
+    code = (config.num_latents, config.num_categories)
+    try:
+        with torch.device("meta"):
+            vae = build_vae(ours, shape)
+            weights: int = sum(x.numel() for x in [*vae.parameters(), *vae.buffers()])
+            per_datum = per_code = 0
+            num_params: int = vae.likelihood.num_params  # type: ignore[assignment]
+            if own:
+                networks = [*vae.encoder.parameters(), *vae.decoder.parameters()]
+                weights -= sum(x.numel() for x in networks)
+            elif num_data is not None:
+                per_datum, per_code = _outputs(vae.encoder), _outputs(vae.decoder)
+    except (RuntimeError, OverflowError, TypeError, MemoryError):
+        return math.inf
+    if num_data is None:
+        return _FLOAT * weights
+    per_code = max(per_code, num_params * math.prod(shape)) + 2 * math.prod(code)
+    batch = min(config.batch_size, num_data)
+    step = batch * (per_datum + config.num_particles * per_code)
+    return _FLOAT * (_STATES * weights + 2 * step)
+
+
+def _outputs(network: nn.Module) -> int:
+    """Numbers that the linear layers put out for one input.
+
+    A run on the meta device would count those of convolutions too, but imports for seconds.
+    """
+    return sum(part.out_features for part in network.modules() if isinstance(part, nn.Linear))
+
+
+def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
+    """The settings with one of them at its default, where this one is smaller."""
+    default = Config()
+    for name, what in _WORDS.items():
+        usual, value = getattr(default, name), getattr(config, name)
+        if value > usual or (name == "hidden" and max((*value, 0)) > min(usual)):
+            changed: dict[str, Any] = {name: usual}
+            yield what, replace(config, **changed)
+    for part in _PARTS:
+        name, argument = name_and_argument(getattr(config, part))
+        if argument is not None:
+            changed = {part: name}
+            yield f"the number after {name}:", replace(config, **changed)

@@ -1,0 +1,236 @@
+"""Tables of codes and of what is decoded from them, a row a datum: NumPy files and CSV."""
+
+from __future__ import annotations
+
+import csv
+import re
+import textwrap
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO, NamedTuple
+from zipfile import ZipFile
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from torch import Tensor
+
+from pyro_dvae.data import DataError, load_array
+from pyro_dvae.data.read.errors import regular_file, user_path
+from pyro_dvae.runs.storage import write_atomically
+
+_WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
+"""Whole numbers that int64 holds; `int` alone would read "1_0" too."""
+
+
+class CodeTable(NamedTuple):
+    """N codes of a file, and what it tells of the data they belong to."""
+
+    codes: Tensor
+    """(N, D) categories 0 to K - 1, int64."""
+    labels: Tensor | None
+    """(N,) int64."""
+    rows: Tensor | None
+    """(N,) int64, where each was in the data that were encoded; only a CSV tells it."""
+
+
+def read_codes(
+    path: Path | str, num_latents: int, num_categories: int, key: str | None = None
+) -> CodeTable:
+    """Read codes as category indices; nothing in the file is executed.
+
+    Args:
+        path: A `.csv` with the columns z1 to zD and perhaps `index` and `label`, in any order; or
+            a `.npz` or `.npy` of integers (N, D), as `load_array` takes it.
+        num_latents: D.
+        num_categories: K.
+        key: Name of the array, where a `.npz` holds several.
+
+    Returns:
+        The rows, in the order of the file.
+
+    Raises:
+        DataError: If the file cannot be read, is no table of codes of this shape, or holds
+            anything but whole numbers 0 to K - 1; the message names the first bad place.
+    """
+    path = user_path(path)
+    if path.suffix.lower() not in (".csv", ".npz", ".npy"):
+        raise DataError(f"Expected a .csv, .npz or .npy file of codes; got {path}. Name another.")
+    if path.suffix.lower() != ".csv":
+        return _read_array(path, num_latents, num_categories, key)
+    if key is not None:
+        raise DataError(f"Expected no key for the CSV file {path}; got {key!r}. Leave it out.")
+    try:
+        with regular_file(path).open(newline="", encoding="utf-8-sig") as file:
+            columns = _read_columns(csv.reader(file), path, num_latents, num_categories)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        reason = textwrap.shorten(reason, 150, placeholder=" ...")
+        raise DataError(
+            f"Expected a CSV table of codes; got {path} ({reason}). Check the path, or encode anew."
+        ) from error
+    codes = torch.stack([columns[name] for name in code_columns((num_latents,))], 1)
+    return CodeTable(codes, columns.get("label"), columns.get("index"))
+
+
+def write_rows(
+    path: str | Path,
+    name: str,
+    blocks: Iterable[Tensor],
+    num_rows: int,
+    *,
+    labels: Tensor | None = None,
+    index: Tensor | None = None,
+) -> None:
+    """Write an array of N rows block by block as it comes, and put the file in its place.
+
+    Args:
+        path: A `.npz`, a `.npy` (of the array alone) or, for codes (N, D) and their probabilities
+            (N, D, K), a `.csv`.
+        name: Of the array in a `.npz`.
+        blocks: (B, ...) of the rows in order, at least one; memory holds one at a time.
+        num_rows: N.
+        labels: (N,), the array `labels` or the column `label`.
+        index: (N,), the array `index` or the column of this name, which counts if it is None.
+
+    Raises:
+        OSError: The file cannot be written; what was there stays.
+    """
+    blocks = iter(blocks)
+    first = next(blocks)
+    blocks = chain([first], blocks)
+    shape = (num_rows, *first.shape[1:])
+    suffix = Path(path).suffix.lower()
+    if suffix == ".csv":
+        carried = [("index", torch.arange(num_rows) if index is None else index)]
+        carried += [] if labels is None else [("label", labels)]
+        header = [*(column for column, _ in carried), *code_columns(shape[1:])]
+        write_csv(path, header, _table_rows([values for _, values in carried], blocks))
+        return
+
+    def write_npz(beside: Path) -> None:
+        with ZipFile(beside, "w") as archive:
+            for key, values in ((name, blocks), ("labels", labels), ("index", index)):
+                if values is not None:
+                    parts = [values] if isinstance(values, Tensor) else values
+                    with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                        _write_npy(file, shape if key == name else (num_rows,), parts)
+
+    def write_npy(beside: Path) -> None:
+        with beside.open("wb") as file:
+            _write_npy(file, shape, blocks)
+
+    write_atomically(path, write_npz if suffix == ".npz" else write_npy)
+
+
+def write_csv(
+    path: str | Path, header: Sequence[str], rows: Iterable[Iterable[int | float]]
+) -> None:
+    """Write a table of numbers row by row as they come, and put the file in its place.
+
+    Args:
+        path: The file.
+        header: Names of the columns.
+        rows: Their values. Floats get 9 digits, which tell any two of single precision apart.
+
+    Raises:
+        OSError: The file cannot be written; what was there stays.
+    """
+
+    def write(beside: Path) -> None:
+        with beside.open("w", encoding="utf-8", newline="\n") as file:
+            csv.writer(file, lineterminator="\n").writerow(header)  # names may hold commas
+            for row in rows:
+                cells = (str(cell) if isinstance(cell, int) else f"{cell:.9g}" for cell in row)
+                file.write(",".join(cells) + "\n")
+
+    write_atomically(path, write)
+
+
+def code_columns(shape: Sequence[int]) -> list[str]:
+    """z1, ..., zD for the shape (D,); z1_0, ..., z1_K-1, z2_0, ... for (D, K)."""
+    latents = [f"z{latent + 1}" for latent in range(shape[0])]
+    if len(shape) == 1:
+        return latents
+    return [f"{latent}_{category}" for latent in latents for category in range(shape[1])]
+
+
+def _table_rows(carried: list[Tensor], blocks: Iterable[Tensor]) -> Iterator[list[int | float]]:
+    start = 0
+    for block in blocks:
+        stop = start + len(block)
+        before = [values[start:stop].tolist() for values in carried]
+        for *left, right in zip(*before, block.flatten(1).tolist(), strict=True):
+            yield [*left, *right]
+        start = stop
+
+
+def _write_npy(file: IO[bytes], shape: tuple[int, ...], blocks: Iterable[Tensor]) -> None:
+    started = False
+    for block in blocks:
+        values = np.ascontiguousarray(block.numpy())
+        if not started:
+            descr = npy.dtype_to_descr(values.dtype)
+            header = {"descr": descr, "fortran_order": False, "shape": shape}
+            npy.write_array_header_1_0(file, header)
+            started = True
+        file.write(values.data)
+
+
+def _read_columns(
+    lines: Iterator[list[str]], path: Path, num_latents: int, num_categories: int
+) -> dict[str, Tensor]:
+    header = [name.strip() for name in next(lines, [])]
+    wanted = code_columns((num_latents,))
+    known = {*wanted, "index", "label"}
+    if len(set(header)) < len(header) or not set(wanted) <= set(header) <= known:
+        got = textwrap.shorten(",".join(header), 60, placeholder="...") or "none"
+        raise DataError(
+            f"Expected the columns z1 to z{num_latents}, and none but index and label beside them, "
+            f"in {path}; got {got}. Take codes of this model, as category indices and with commas "
+            "between."
+        )
+    values = {name: array("q") for name in header}
+    for number, cells in enumerate(lines, 2):
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise DataError(
+                f"Expected {len(header)} columns in {path}; got {len(cells)} in line {number}. "
+                "Mend the line."
+            )
+        for name, cell in zip(header, cells, strict=True):
+            is_code = name in wanted
+            if not _WHOLE.fullmatch(cell) or (is_code and not 0 <= int(cell) < num_categories):
+                kind = f"categories 0 to {num_categories - 1}" if is_code else "whole numbers"
+                got = textwrap.shorten(cell, 40, placeholder="...")
+                raise DataError(
+                    f"Expected {kind} in {path}; got {got!r} in line {number}, column {name}. "
+                    "Mend the line."
+                )
+            values[name].append(int(cell))
+    if not values["z1"]:
+        raise DataError(f"Expected at least one row in {path}; got the header alone. Add codes.")
+    return {name: torch.frombuffer(column, dtype=torch.int64) for name, column in values.items()}
+
+
+def _read_array(path: Path, num_latents: int, num_categories: int, key: str | None) -> CodeTable:
+    values, labels = load_array(path, key)
+    shape = tuple(values.shape)
+    if values.is_floating_point() or values.dtype == torch.bool or shape[1:] != (num_latents,):
+        raise DataError(
+            f"Expected integers of shape (N, {num_latents}) in {path}; got {values.dtype} of "
+            f"shape {shape}. Take codes of this model, as category indices."
+        )
+    codes = values.to(torch.int64)
+    wrong = (codes < 0) | (codes >= num_categories)
+    if wrong.any():
+        row, latent = (int(place) for place in wrong.nonzero()[0])
+        raise DataError(
+            f"Expected categories 0 to {num_categories - 1} in {path}; got "
+            f"{int(codes[row, latent])} in row {row} (counted from 0), column z{latent + 1}. Mend "
+            "the row."
+        )
+    return CodeTable(codes, labels, None)

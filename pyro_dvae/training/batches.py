@@ -1,0 +1,213 @@
+"""What training draws its batches from, and the checks before its first step."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import pyro
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from pyro_dvae.networks.assembly import check_parts
+from pyro_dvae.streams import RandomStream
+from pyro_dvae.tensors import as_arguments
+
+Batch: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
+"""x (B, *event), or x and labels (B,) int64."""
+
+
+class TrainingData(Protocol):
+    """What training draws its batches from; `BinaryImages` is one.
+
+    It may have a method `order(generator)`, which returns all indices in the order of an epoch,
+    (N,) int64; else any order is as likely as another.
+    """
+
+    def __len__(self) -> int:
+        """The number of data."""
+
+    def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
+        """The data of these indices, (B, *event), random parts drawn from the generator.
+
+        With their labels, (B,) int64, where the model is conditional on them.
+        """
+
+
+class TensorData:
+    """The rows of a tensor, and their labels."""
+
+    def __init__(self, x: Tensor, labels: Tensor | None = None) -> None:
+        self.x, self.labels = x, labels
+
+    def __len__(self) -> int:
+        """The number of data."""
+        return len(self.x)
+
+    def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
+        """The data of these indices, (B, *event), and their labels where there are some."""
+        return self.x[index] if self.labels is None else (self.x[index], self.labels[index])
+
+
+def arguments(batch: Batch) -> tuple[Tensor, ...]:
+    """What the programs are called with: (x,) or (x, labels)."""
+    return batch if isinstance(batch, tuple) else (batch,)
+
+
+def training_data(vae: Any, data: Any) -> TrainingData:
+    """The data to train on: as they are where they serve batches, else of tensors made of them.
+
+    Args:
+        vae: the model.
+        data: `TrainingData`; or x, or a pair of x and labels, of what `as_arguments` takes.
+    """
+    if callable(getattr(data, "batch", None)):
+        return data
+    return TensorData(*as_arguments(vae, *_pair(data)))
+
+
+def as_batch(vae: Any, data: Any) -> Batch:
+    """Likewise x, or a pair (x, labels), as tensors."""
+    x, labels = as_arguments(vae, *_pair(data))
+    return x if labels is None else (x, labels)
+
+
+def _pair(data: Any) -> tuple[Any, ...]:
+    if not isinstance(data, tuple):
+        return (data,)
+    if len(data) != 2:
+        raise ValueError(
+            f"Expected data x, or a pair (x, labels); got a tuple of {len(data)}. Pass one of both."
+        )
+    return data
+
+
+def served(
+    data: TrainingData, index: Tensor, generator: torch.Generator, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """What the programs are called with for these indices; real numbers in the model's dtype."""
+    x, *labels = arguments(data.batch(index, generator))
+    if not isinstance(x, Tensor):
+        raise ValueError(
+            "Expected a tensor, or a pair of them, of batch(index, generator) of the training "
+            f"data; got {type(x).__name__} of {type(data).__name__}. Pass one tensor of all rows."
+        )
+    return (x.to(dtype) if x.is_floating_point() else x), *labels
+
+
+def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.device) -> Tensor:
+    """All indices in the order of one epoch, (N,) int64, on the device unless the data say it."""
+    order = getattr(data, "order", None)
+    if order is not None:
+        return order(generator)
+    return torch.randperm(len(data), generator=generator, device="cpu").to(device)
+
+
+def show_likelihood(vae: Any, data: TrainingData, device: torch.device) -> None:
+    """Let a likelihood say that it was never calibrated, by `before_training` if it has that."""
+    before_training = getattr(vae.likelihood, "before_training", None)
+    if before_training is not None:
+        index = torch.arange(min(2, len(data)), device=device)
+        dtype = next(vae.parameters()).dtype
+        some = served(data, index, torch.Generator(device), dtype)[0]
+        before_training(data.x if isinstance(data, TensorData) else some)
+
+
+def check_weights(part: nn.Module, what: str) -> None:
+    """Raise a ValueError unless a model, or a part of one, can be trained, and here."""
+    weights = [weight for weight in part.parameters() if weight.requires_grad]
+    if not weights:
+        frozen = any(True for _ in part.parameters())
+        raise ValueError(
+            f"Expected {what} with weights to train; got {type(part).__name__}, "
+            + (
+                "whose weights are all frozen. Unfreeze some with requires_grad_()."
+                if frozen
+                else "which has none. Use one that has some."
+            )
+        )
+    if torch.is_inference_mode_enabled() or any(weight.is_inference() for weight in weights):
+        raise ValueError(
+            "Expected a training outside of torch.inference_mode, in which nothing can be "
+            f"differentiated; got one inside, or {what} that was built inside. Leave it, or use "
+            "torch.no_grad in its place."
+        )
+
+
+def check_data(
+    vae: Any, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
+) -> tuple[Tensor, ...]:
+    """Check the range of the data and the model's parts, run two rows with Pyro's checks on.
+
+    Returns:
+        the two rows, as model and guide take them.
+
+    Raises:
+        ValueError: data outside the likelihood's support, or of another shape than the model's,
+            parts that do not fit one another, a decoder that mixes the codes of a batch, or a
+            `pyro.param` that is no weight of the model.
+    """
+    if getattr(elbo, "is_unbiased", True):  # a pathwise gradient goes through the statistics too
+        _refuse_mixed_codes(vae)
+    index = torch.arange(min(2, len(data)), device=device)
+    rows = served(data, index, torch.Generator(device), next(vae.parameters()).dtype)
+    whole = (data.x, data.labels) if isinstance(data, TensorData) else rows
+    for checked in (whole, *([] if validation is None else [arguments(validation)])):
+        checks = (getattr(vae.likelihood, "check", None), getattr(vae.prior, "check_labels", None))
+        for check, value in zip(checks, checked, strict=False):
+            if check is not None:
+                check(value)
+    if hasattr(vae, "posterior_family"):
+        check_parts(vae, *rows)
+    with (
+        RandomStream(0, device),
+        pyro.validation_enabled(True),
+        pyro.get_param_store().scope(),
+    ):
+        try:
+            elbo.loss(vae.model, vae.guide, *rows)
+        except RuntimeError as error:
+            if "does not require grad" not in str(error):
+                raise
+            raise ValueError(
+                "Expected programs that run without gradients too, as an evaluation does; got "
+                "torch.autograd.grad of what has none there. Enclose it, and what it "
+                "differentiates, in `with torch.enable_grad():`."
+            ) from error
+        _refuse_other_params(vae, elbo)
+    return rows
+
+
+def _refuse_mixed_codes(vae: Any) -> None:
+    """Refuse statistics of a batch in the decoder, before log p(x|z) depends on others' codes.
+
+    The score function of a code would then lack what the code does to the other data.
+    """
+    for name, layer in getattr(vae, "decoder", nn.Identity()).named_modules():
+        if isinstance(layer, _BatchNorm):
+            raise ValueError(
+                "Expected a decoder that treats each code by itself in training; got "
+                f"{type(layer).__name__} at '{name}', which mixes a batch. Use GroupNorm or "
+                "LayerNorm."
+            )
+
+
+def _refuse_other_params(vae: Any, elbo: Any) -> None:
+    """Refuse parameters that the programs keep in Pyro's store alone: no step would train them."""
+    own = {
+        id(weight)
+        for module in (vae, elbo)
+        if isinstance(module, nn.Module)
+        for weight in module.parameters()
+    }
+    others = [
+        name
+        for name, weight in pyro.get_param_store().named_parameters()
+        if weight.requires_grad and id(weight) not in own
+    ]
+    if others:
+        raise ValueError(
+            "Expected all that is trained to be parameters of the model; got "
+            f"pyro.param '{others[0]}' in its programs alone. Make it an nn.Parameter or a "
+            "PyroParam of the model, or train with SVI."
+        )

@@ -1,0 +1,124 @@
+"""One step's gradient without Pyro's traces, the guide's part written out (Eqs. 84 and 85)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.codes import code_logits, log_exponentials, one_hot
+from pyro_dvae.guides import MeanFieldGuide
+from pyro_dvae.likelihoods import Bernoulli
+from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.priors import LearnedPrior, UniformPrior
+from pyro_dvae.vae import DiscreteVAE
+
+
+class ScoreFunction(Protocol):
+    """What `descent` asks of an ELBO."""
+
+    num_particles: int
+
+    def advantage(self, signal: Tensor) -> Tensor:
+        """(S, B) learning signals f_s -> A_s, the factors of grad log q(z_s|x)."""
+
+    def kl_weight(self, kl_latent: Tensor) -> Tensor | float:
+        """(B, D) KL of each latent -> its weight in the gradient, () or (D,)."""
+
+
+class Descent(NamedTuple):
+    """A loss, and its gradient in what the networks gave: the rest is autograd's."""
+
+    loss: Tensor
+    """Minus the bound, summed over the data, in nats; without a graph."""
+    outputs: tuple[Tensor, ...]
+    """Of the networks and the prior, with their graphs."""
+    gradients: tuple[Tensor, ...]
+    """Of the mean loss per datum in each output."""
+
+
+def descent(
+    vae: DiscreteVAE,
+    elbo: ScoreFunction,
+    args: Sequence[Tensor],
+    log_e: Callable[[Tensor], Tensor] = log_exponentials,
+) -> Descent | None:
+    """Draw codes by the Gumbel-max trick, score them, differentiate; None where a part was swapped.
+
+    Of the mean loss -1/B sum_b [1/S sum_s log p(x|z_s) - sum_d w_d KL_d] the gradient is
+    -1/(S B) in log p(x|z_s), -w_d q / B in log p(z), and, in the guide's logits of a latent,
+
+        1/B [w_d q (log q - log p - KL_d) - 1/S sum_s A_s (z_s - q)].
+
+    Args:
+        vae: a plain model.
+        elbo: tells S, w and A.
+        args: x (B, *event), and labels (B,) where the prior takes them.
+        log_e: of a tensor, gives log E, E ~ Exp(1), of its shape: the draws.
+    """
+    x, *labels = args
+    num, size = elbo.num_particles, x.shape[0]
+    logits, log_p = _guide_logits(vae, x), _log_p(vae, labels)
+    if logits is None or log_p is None:
+        return None
+    with torch.no_grad():
+        log_q = logits - logits.logsumexp(-1, keepdim=True)  # half of log_softmax's time for few K
+        each = log_q.expand(num, *log_q.shape) if num > 1 else log_q
+        code = one_hot((each - log_e(each)).argmax(-1), log_q.shape[-1], dtype=log_q.dtype)
+    signal, said, in_said = _log_likelihood(vae, code, x)
+    with torch.no_grad():
+        q = log_q.exp()
+        # A category of probability zero contributes nothing, though its log is -inf.
+        log_ratio = (log_q - log_p).masked_fill_(q == 0, 0)
+        kl_latent = (q * log_ratio).sum(-1)  # (B, D)
+        weight = elbo.kl_weight(kl_latent) / size
+        if isinstance(weight, Tensor) and weight.dim():
+            weight = weight.unsqueeze(-1)
+        advantage = elbo.advantage(signal if num > 1 else signal[None]) / (num * size)
+        score = (code - q).mul_(advantage.reshape(*code.shape[:-2], 1, 1))
+        in_logits = (log_ratio - kl_latent.unsqueeze(-1)).mul_(q).mul_(weight)
+        in_logits -= score.sum(0) if num > 1 else score
+        loss = kl_latent.sum() - signal.sum() / num
+        found = [(logits, in_logits), (said, in_said.mul_(-1 / (num * size)))]
+        if isinstance(log_p, Tensor) and log_p.requires_grad:
+            found.append((log_p, (q * -weight).sum_to_size(log_p.shape)))
+    found = [pair for pair in found if pair[0].requires_grad]
+    return Descent(loss, *(zip(*found, strict=True) if found else ((), ())))
+
+
+def _guide_logits(vae: DiscreteVAE, x: Tensor) -> Tensor | None:
+    if type(vae.posterior_family) is MeanFieldGuide:
+        return vae.encode(x)
+    return code_logits(vae.posterior(x))
+
+
+def _log_p(vae: DiscreteVAE, labels: list[Tensor]) -> Tensor | float | None:
+    """Normalised, (D, K) or (B, D, K)."""
+    prior: Any = vae.prior
+    if type(prior) is UniformPrior and not labels:
+        return -math.log(prior.logits.shape[-1])
+    logits = prior.logits if type(prior) is LearnedPrior else code_logits(vae.prior_codes(*labels))
+    return None if logits is None else logits.log_softmax(-1)
+
+
+def _log_likelihood(vae: DiscreteVAE, code: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the data score, a tensor with a graph that it depends on, and its gradient in that."""
+    params, likelihood = vae.decoder(code), cast(Any, vae.likelihood)
+    lead = code.shape[:-2]
+    rest = params.shape[len(lead) :]
+    is_bernoulli = type(likelihood) is Bernoulli
+    own = is_bernoulli or type(likelihood).forward is Likelihood.forward
+    if own and likelihood.num_params == 1 and rest == x.shape[1:]:
+        flat = params.reshape(*lead, -1)
+        flat_x = x.reshape(x.shape[0], -1).to(flat.dtype)
+        if is_bernoulli:
+            value, gradient = likelihood.log_prob_and_gradient(flat, flat_x)
+            return value, params, gradient.view(params.shape)
+        log_prob = likelihood.log_prob(flat, flat_x)
+    else:
+        event_dim = len(rest) - (likelihood.num_params > 1)
+        log_prob = likelihood(params, event_dim).log_prob(x)
+    return log_prob.detach(), log_prob, torch.ones_like(log_prob)

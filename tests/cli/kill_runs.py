@@ -1,0 +1,139 @@
+"""Kill -9 short runs at random moments and in saves; each must resume to the same end.
+
+    python tests/cli/kill_runs.py FOLDER [NUMBER]
+
+Children are forked from a process that has imported everything, so that a run takes a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from pdvae_cli import train
+from pdvae_cli.main import main
+
+import pyro_dvae.data.read.sources as sources
+import pyro_dvae.runs.checkpoints as checkpoints
+from pyro_dvae.runs.storage import read_tensors
+
+OPTIONS = {
+    "data": "mnist-sample",
+    "hidden": 8,
+    "latents": 2,
+    "categories": 3,
+    "batch-size": 100,
+    "epochs": 5,
+    "estimator": "reinforce",
+    "log-every": 3,
+    "device": "cpu",
+}
+SETTINGS = [f"--{name}={value}" for name, value in OPTIONS.items()]
+
+
+def in_child(arguments: list[str], before: Callable[[], None] = lambda: None) -> int:
+    """Fork a child that runs the command; its process number."""
+    child = os.fork()
+    if child == 0:
+        before()
+        quietly(arguments)
+    return child
+
+
+def quietly(arguments: list[str]) -> None:
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        main(arguments)
+
+
+def run(arguments: list[str]) -> None:
+    _, status = os.waitpid(in_child(arguments), 0)
+    if status:
+        raise SystemExit(f"pdvae {' '.join(arguments)} ended with {status}")
+
+
+def kill_at_save(number: int) -> Callable[[], None]:
+    """The child kills itself as it flushes or replaces a file for the nth time."""
+
+    def before() -> None:
+        left = [number]
+
+        def counted(function: Callable[..., object]) -> Callable[..., object]:
+            def call(*arguments: object, **options: object) -> object:
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*arguments, **options)
+
+            return call
+
+        os.fsync = counted(os.fsync)  # type: ignore[assignment]
+        Path.replace = counted(Path.replace)  # type: ignore[assignment, method-assign]
+
+    return before
+
+
+def compare(folder: Path, whole: Path) -> None:
+    for name in (checkpoints.WEIGHTS, checkpoints.STATE):
+        ours, _ = read_tensors(folder / name, "a run")
+        theirs, _ = read_tensors(whole / name, "a run")
+        assert ours.keys() == theirs.keys()
+        different = [key for key in ours if not torch.equal(ours[key], theirs[key])]
+        assert not different, (folder, name, different)
+    lines, others = (
+        [{**line, "seconds": 0} for line in checkpoints.read_metrics(path)]
+        for path in (folder, whole)
+    )
+    assert lines == others
+    assert checkpoints.read_evaluation(folder) == checkpoints.read_evaluation(whole)
+    assert not list(folder.glob("*.part"))
+
+
+def kill_runs(root: Path, number: int) -> None:
+    torch.set_num_threads(1)
+    train._draw = lambda *_: None  # type: ignore[assignment]  # the pictures cost more than the run
+    images = sources.load_images("mnist-sample")
+    few = {"train": 1000, "train_labels": 1000, "test": 100, "test_labels": 100}
+    images = images._replace(**{part: getattr(images, part)[:num] for part, num in few.items()})
+    sources.load_images = lambda *_, **__: images  # type: ignore[assignment]
+    with contextlib.suppress(SystemExit):  # what is imported late is imported here, for all
+        quietly(["fit", str(root / "warm"), *SETTINGS])
+    whole = root / "whole"
+    start = time.monotonic()
+    run(["fit", str(whole), *SETTINGS])
+    duration = time.monotonic() - start  # the training is done after some 60 % of it
+    chance = random.Random(0)
+    for i in range(1, number + 1):
+        folder = root / str(i)
+        at_save = i % 3 == 0
+        if at_save:
+            moment = f"save call {(place := chance.randint(1, 60))}"
+            child = in_child(["fit", str(folder), *SETTINGS], kill_at_save(place))
+        else:
+            moment = f"{(delay := chance.uniform(0, 0.6 * duration)):.2f} of {duration:.2f} s"
+            child = in_child(["fit", str(folder), *SETTINGS])
+            time.sleep(delay)
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        started = (folder / checkpoints.CONFIG).is_file()
+        epochs = [line for line in checkpoints.read_metrics(folder) if "step" not in line]
+        if started:
+            run(["fit", "--resume", str(folder), "--log-every", "3"])
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            run(["fit", str(folder), *SETTINGS])
+        compare(folder, whole)
+        ended = "killed" if os.WIFSIGNALED(status) else "had ended"
+        what = f"{ended} at {moment}, {len(epochs)} epochs done, {'' if started else 'not '}started"
+        print(f"{i}/{number}: {what}: resumed to the same weights", flush=True)
+
+
+if __name__ == "__main__":
+    kill_runs(Path(sys.argv[1]), int((sys.argv[2:] or ["30"])[0]))

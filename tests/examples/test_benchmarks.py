@@ -1,0 +1,81 @@
+"""The scripts of examples/benchmarks run, in small."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "examples/benchmarks"
+
+
+def run(name: str, *options: str, cwd: Path) -> tuple[dict[str, Any], str]:
+    """What the script wrote as JSON, and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", f"{BENCHMARKS / name}.py", *options, "--json=out.json"],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((cwd / "out.json").read_text()), done.stdout
+
+
+@pytest.mark.slow
+def test_step_time(tmp_path: Path) -> None:
+    options = ["--rounds=2", "--steps=2", "--hidden", "8", "6", "--no-compiled"]
+    report, said = run("step_time", *options, cwd=tmp_path)
+    assert report["setting"]["threads"] == 1
+    names = {"by hand", "ours, REINFORCE", "plain SVI", "tutorial's, DataLoader"}
+    names |= {f"ours, RLOO {num}" for num in (2, 4, 8)}
+    assert set(report["results"]) == names
+    assert report["results"]["by hand"]["to_by_hand"] == 1.0
+    assert all(name in said for name in names)
+
+
+@pytest.mark.slow
+def test_time_to_elbo(tmp_path: Path) -> None:
+    targets = ["-500", "-220", "-1"]
+    options = ["--epochs=2", "--hidden", "64", "32", "--estimators=reinforce,rloo", "--threads=1"]
+    report, said = run("time_to_elbo", *options, "--targets", *targets, cwd=tmp_path)
+    assert report["setting"]["threads"] == 1
+    assert report["setting"]["validation images"] == 250
+    assert list(report["results"]) == ["from scratch", "reinforce 1", "rloo 4"]
+    plain = report["results"]["from scratch"]
+    for name, result in report["results"].items():
+        seconds, elbos = zip(*result["curve"], strict=True)
+        assert 0 < seconds[0] < seconds[1]
+        assert result["best"] == max(elbos)
+        assert list(result["targets"]) == targets
+        for target, found in result["targets"].items():
+            first = next((i for i, elbo in enumerate(elbos) if elbo >= float(target)), None)
+            if first is None:
+                assert found is None
+                continue
+            assert (found["epoch"], found["seconds"]) == (first + 1, seconds[first])
+            theirs = plain["targets"][target]
+            assert found["is_upper_bound"] == (theirs is None)
+            against = plain["curve"][-1][0] if theirs is None else theirs["seconds"]
+            assert found["ratio"] == pytest.approx(found["seconds"] / against)
+        assert result["targets"]["-500"]["epoch"] == 1
+        later = result["targets"]["-220"]  # too far for the plain recipe's learning rate
+        assert later is None if result is plain else later["epoch"] == 2
+        assert result["targets"]["-1"] is None
+        assert f"{name:16}" in said
+    assert said.count("not reached in 2 epochs") >= 3
+
+
+@pytest.mark.slow
+def test_time_to_elbo_stops_at_the_last_target(tmp_path: Path) -> None:
+    options = ["--epochs=3", "--hidden", "8", "6", "--estimators=reinforce", "--targets", "-999"]
+    report, said = run("time_to_elbo", *options, cwd=tmp_path)
+    assert [result["epochs"] for result in report["results"].values()] == [1, 1]
+    assert "not reached" not in said

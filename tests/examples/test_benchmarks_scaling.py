@@ -1,0 +1,35 @@
+"""The benchmark of scaling runs, and says what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "benchmarks" / "scaling.py"
+
+
+@pytest.mark.slow
+def test_scaling_runs(tmp_path: Path) -> None:
+    options = ["--quick", "--json", "scaling.json", "--plot", "scaling.png"]
+    output = subprocess.run(
+        [sys.executable, "-W", "error", str(SCRIPT), *options],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    report = json.loads((tmp_path / "scaling.json").read_text())
+    assert {row["axis"] for row in report["rows"]} == {"N", "K^D", "batch", "DK", "N small"}
+    assert all(row["seconds"] > 0 and row["growth"] > 0 for row in report["rows"])
+    smallest = {(row["axis"], row["what"]): row["growth"] for row in reversed(report["rows"])}
+    assert set(smallest.values()) == {1.0}
+    assert list(report["resident_megabytes"]) == ["after 20 steps", "after 40 steps"]
+    assert report["machine"] in output
+    assert (tmp_path / "scaling.png").stat().st_size > 0
