@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from .naming import with_options
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Names of files and of columns may hold what a terminal obeys."""
 _PLAIN = str.maketrans({"±": "+-", "–": "-"})
@@ -110,8 +112,9 @@ def surviving_output() -> Iterator[Output]:
 
 
 def complain(message: str) -> None:
-    """Print one line to standard error."""
-    print(f"pdvae: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    """Print one line to standard error, in which settings are named as options."""
+    shown = with_options(" ".join(message.split()))
+    print(f"pdvae: {shown}", file=sys.stderr, flush=True)
 
 
 def for_a_bar(stream: Any) -> Any:

@@ -1,0 +1,60 @@
+"""Settings in messages: the library's `num_latents=8` becomes the command line's `--latents 8`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+_RENAMED = {
+    "num_latents": "latents",
+    "num_categories": "categories",
+    "num_particles": "particles",
+    "learning_rate": "lr",
+    "validation": "val",
+    "compiled": "compile",
+    "importance_samples": "iw-samples",
+    "num_draws": "draws",
+}
+_SAME = """
+    annealing averaging baseline batch_size beta bfloat16 binarize channels columns compile data
+    data_dir decoder device encoder epochs estimator exact free_bits guide header hidden
+    initial_beta key label labels likelihood log_every network patience prior range resume seed
+    size temperature test trust_code
+"""
+OPTIONS = {name: name.replace("_", "-") for name in _SAME.split()} | _RENAMED
+"""Setting, as Python names it -> option, without its dashes."""
+
+_SHELL = ' "$&;|<>'
+"""Characters that a shell takes for its own; no name of a part holds one."""
+_SETTING = re.compile(
+    rf"\b({'|'.join(OPTIONS)})="
+    r"""("[^"]*"|'[^']*'|\([^()]*\)|\[[^][]*\]|\.\.\.|[\w+:-]+(?:\.\w+)*)"""
+)
+
+
+def with_options(message: str) -> str:
+    """Name settings as the command line does.
+
+    `range=(0, 255)` becomes `--range 0,255`, `header=False` becomes `--no-header`, `binarize=None`
+    becomes `no --binarize`, and `data_dir=...` becomes `--data-dir`. All else stays as it is.
+
+    Args:
+        message: a text of the library.
+    """
+    return _SETTING.sub(lambda found: _option(found[1], found[2]), message)
+
+
+def _option(setting: str, value: str) -> str:
+    option = f"--{OPTIONS[setting]}"
+    if value in ("...", "True"):
+        return option
+    if value in ("None", "False"):
+        return f"no {option}" if value == "None" else f"--no-{OPTIONS[setting]}"
+    if value[0] in "([":
+        items = [item.strip().strip("\"'") for item in value[1:-1].split(",")]
+        text = ("x" if setting == "size" else ",").join(item for item in items if item)
+    else:
+        text = value.strip("\"'")
+    if any(character in _SHELL for character in text):
+        text = shlex.quote(text)
+    return f"{option} {text}"
