@@ -51,10 +51,11 @@ from pyro_dvae.priors import (
 from pyro_dvae.runs.checkpoints import Run, load_run
 from pyro_dvae.runs.config import Config, build_elbo, build_vae
 from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
+from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
 from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
-from pyro_dvae.training.trainer import Trainer, fit
+from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [

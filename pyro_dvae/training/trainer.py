@@ -5,41 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import pyro
 import torch
 from torch import Tensor, nn
 
-from pyro_dvae.checks import at_least, training_settings
-from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.checks import at_least
 from pyro_dvae.evaluation.evaluation import evaluate
-from pyro_dvae.process import PROCESS_STATE, OneThread, without_checks
-from pyro_dvae.streams import RandomStream
-from pyro_dvae.training.adam import FusedAdam
-from pyro_dvae.training.averaging import WeightAverage
-from pyro_dvae.training.backward import Backward, CompiledBackward, needs_no_traces
-from pyro_dvae.training.batches import (
-    Batch,
-    TrainingData,
-    arguments,
-    as_batch,
-    check_data,
-    check_weights,
-    epoch_order,
-    served,
-    show_likelihood,
-    training_data,
-)
-from pyro_dvae.training.failures import describe_failure
-from pyro_dvae.training.graphs import CapturedStep, check_capture
-from pyro_dvae.training.precision import Bfloat16
+from pyro_dvae.process import PROCESS_STATE
+from pyro_dvae.training.batches import Batch, TrainingData, arguments, check_weights, epoch_order
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState, pack, unpack
+from pyro_dvae.training.steps import GradientSteps
 
 
-class Trainer:
+class Trainer(GradientSteps):
     """Ascends the ELBO by Adam on batches without replacement; stops and continues at any step.
 
     Each step follows the gradient of the mean loss per datum of its batch. All parameters of `vae`
@@ -75,9 +55,6 @@ class Trainer:
             traces, or is not to be captured on CUDA from data there.
     """
 
-    check_every = 1
-    """Steps between looks at whether all was finite; each is a read from the device."""
-
     def __init__(
         self,
         vae: nn.Module,
@@ -95,108 +72,29 @@ class Trainer:
         capture: bool = False,
         bfloat16: bool = False,
     ) -> None:
-        check_weights(vae, "a model")
-        training_settings(batch_size, learning_rate, averaging, annealing, initial_beta)
-        if annealing and not isinstance(elbo, DiscreteELBO):
-            raise ValueError(
-                f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
-                "annealing=0, or a DiscreteELBO."
-            )
-        self.vae, self.elbo = vae, elbo
-        self.data = training_data(vae, data)
-        self.validation = None if validation is None else as_batch(vae, validation)
-        at_least("training data", len(self.data), 1)
-        self.batch_size = batch_size
-        weight = next(vae.parameters())
-        self.device, self._dtype = weight.device, weight.dtype
-        if isinstance(elbo, nn.Module):
-            elbo.to(self.device)
-        rows = check_data(vae, elbo, self.data, self.validation, self.device)
-        show_likelihood(vae, self.data, self.device)
-        weights = [*vae.parameters()]
-        if isinstance(elbo, nn.Module):
-            weights += elbo.parameters()
-        self.optimizer = FusedAdam(weights, learning_rate)
-        if compiled and not needs_no_traces(vae, elbo, rows):
-            raise ValueError(
-                f"Expected a model and an ELBO whose step compiles; got {type(elbo).__name__} and "
-                f"{type(vae).__name__}. Use ReinforceELBO or RlooELBO with a mean-field guide and "
-                "a uniform or learned prior, or compiled=False."
-            )
-        self._backward = (
-            CompiledBackward(vae, elbo, self.optimizer, rows, batch_size)
-            if compiled
-            else Backward(vae, elbo, self.optimizer, rows)
+        super().__init__(
+            vae,
+            elbo,
+            data,
+            validation,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            averaging=averaging,
+            annealing=annealing,
+            initial_beta=initial_beta,
+            seed=seed,
+            compiled=compiled,
+            capture=capture,
+            bfloat16=bfloat16,
         )
-        if capture:
-            check_capture(self.device, self.data, needs_no_traces(vae, elbo, rows))
-        self.capture = capture
-        self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
-        self.average = WeightAverage(vae, averaging, captured=capture)
-        self.annealing, self.initial_beta = annealing, initial_beta
-        self.final_beta = elbo.beta if annealing else 1.0
-        self.seed = seed
-        self.shuffling = torch.Generator().manual_seed(seed)
-        if self.device.type == "cuda":
-            self.check_every = 100
-
-        self.epoch = 0
-        """Epochs completed."""
-        self.seconds = 0.0
         self.best: EpochRecord | None = None
         self.best_weights: dict[str, Tensor] = {}
-        # These stay where they are, as a captured step writes there.
-        self.total = torch.zeros((), device=self.device)
-        self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._bad = torch.zeros((), dtype=torch.float32, device=self.device)
-        self._beta = torch.zeros((), dtype=torch.float64, device=self.device) if capture else None
+        self.seconds = 0.0
         self._open: Generator[EpochRecord, None, None] | None = None
-        self.restart_streams()
-        self._start_epoch()
-        self._record_anew()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: the same training after the same step, its graphs made anew."""
-        own = {"shuffling": self.shuffling.get_state(), "noise": self.noise.get_state()}
-        return {**self.__dict__, **own, "_open": None, "_on_device": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.shuffling = torch.Generator()
-        self.shuffling.set_state(state["shuffling"])
-        self.noise = torch.Generator(self.device)
-        self.noise.set_state(state["noise"])
-        self.average.take_out()
-        self._record_anew()
-
-    def _record_anew(self) -> None:
-        self._on_device: Callable[[Tensor], tuple[Tensor, ...]] = self._advance
-        if self.capture:
-            self._on_device = CapturedStep(
-                self._advance, self.batch_size, [self.noise], self.device
-            )
-
-    def restart_streams(self) -> None:
-        """Begin the device's streams of random numbers, at another place for each epoch."""
-        seed = self.seed + 1_000_003 * self.epoch
-        self.noise = torch.Generator(self.device).manual_seed(seed + 1)
-        self.draws = RandomStream(seed + 2, self.device)
-
-    def _start_epoch(self) -> None:
-        self.step, self.num_seen = 0, 0
-        for tensor in (self.total, self._num_good, self._bad):
-            tensor.zero_()
-        self.order = self.shuffling.get_state()
-
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
-        return math.ceil(len(self.data) / self.batch_size)
-
-    @property
-    def train_elbo(self) -> float:
-        """Mean of the training estimates since the epoch's start; reads from the device."""
-        return -self.total.item() / max(1, self.num_seen)
+        """For copies and pickles, which are not in the middle of a run."""
+        return {**super().__getstate__(), "_open": None}
 
     def run(
         self,
@@ -287,68 +185,6 @@ class Trainer:
                 with PROCESS_STATE:
                     self.average.take_out()
 
-    @contextmanager
-    def _stepping(self) -> Iterator[None]:
-        """What steps need of the process and of the model, given back after them."""
-        # Pyro's checks read from the device at every step; the trial run has made them.
-        with (
-            self.draws,
-            OneThread(),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            without_checks(),
-            pyro.get_param_store().scope(),
-            self._precision,
-        ):
-            try:
-                yield
-            finally:
-                if self.annealing:
-                    self.elbo.beta = self.final_beta
-
-    @property
-    def beta(self) -> float:
-        """The weight of the KL term in the next step."""
-        done = self.epoch + self.step / self.steps
-        left = max(0.0, 1 - done / self.annealing) if self.annealing else 0.0
-        return self.final_beta + left * (self.initial_beta - self.final_beta)
-
-    def _take_step(self, index: Tensor) -> None:
-        if self.annealing:
-            self.elbo.beta = self.beta if self._beta is None else self._beta.fill_(self.beta)
-        self.average.prepare()
-        self._batch: tuple[Tensor, ...] = ()
-        try:
-            self._batch = self._on_device(index)
-        except (RuntimeError, ValueError) as error:
-            # Torch's own words where a sampler meets NaN; any other error is the caller's.
-            why = describe_failure(self.vae, *self._batch) if self._batch else None
-            if why is None:
-                raise
-            raise self._not_finite(self.step + 1, why) from error
-        if self.check_every > 1 and (self.step + 1) % self.check_every == 0:
-            self._look()
-        self.average.count()
-        self.num_seen += index.shape[0]
-        self.step += 1
-
-    def _advance(self, index: Tensor) -> tuple[Tensor, ...]:
-        """What a step does on the device: the batch; between looks it reads nothing from there."""
-        self._batch = served(self.data, index, self.noise, self._dtype)
-        loss = self._backward(self._batch, self._bad)
-        if self.check_every == 1:
-            self._look()
-        self._num_good += self._bad == 0
-        self.optimizer.take_step(self._bad)  # which withholds a bad step, and those after it
-        self.average.update()
-        self.total += loss
-        return self._batch
-
-    def _look(self) -> None:
-        if self._bad:
-            why = describe_failure(self.vae, *self._batch) or "the loss or its gradient"
-            raise self._not_finite(int(self._num_good) + 1, why)
-
     def _end_epoch(self) -> EpochRecord:
         """Score the average, which the module then holds."""
         if self._bad:
@@ -419,47 +255,3 @@ class Trainer:
             self._num_good.fill_(self.step)
             self._bad.zero_()
             self._record_anew()
-
-    def _not_finite(self, step: int, what: str) -> FloatingPointError:
-        return FloatingPointError(
-            f"Expected a finite loss and gradient; got NaN or infinity in {what}, at step {step} "
-            f"of {self.steps} of epoch {self.epoch + 1}; the step was not taken. Lower the "
-            "learning rate, or look at the data's range."
-        )
-
-
-def fit(
-    vae: nn.Module,
-    elbo: Any,
-    data: TrainingData | Batch,
-    validation: Batch | None = None,
-    *,
-    epochs: int = 50,
-    patience: int | None = None,
-    max_seconds: float = math.inf,
-    clock: Callable[[], float] = time.perf_counter,
-    on_step: Callable[[int, int], None] | None = None,
-    **options: Any,
-) -> Iterator[EpochRecord]:
-    """Train from the start, and keep the best weights: a `Trainer`'s `run` and `keep_best`.
-
-    When the iterator is exhausted, `vae` holds the weights of the best validation epoch (without
-    validation data, of the last).
-
-    Args:
-        vae: see `Trainer`, as for `elbo`, `data` and `validation`.
-        elbo: as above.
-        data: as above.
-        validation: as above.
-        epochs: see `Trainer.run`, as for the next four.
-        patience: as above.
-        max_seconds: as above.
-        clock: as above.
-        on_step: as above.
-        **options: what else a `Trainer` takes: `batch_size`, `learning_rate`, ..., `seed`.
-    """
-    trainer = Trainer(vae, elbo, data, validation, **options)
-    yield from trainer.run(
-        epochs, patience=patience, max_seconds=max_seconds, clock=clock, on_step=on_step
-    )
-    trainer.keep_best()

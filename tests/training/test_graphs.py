@@ -21,8 +21,7 @@ from pyro_dvae import (
     Trainer,
 )
 from pyro_dvae.data import BlockData
-from pyro_dvae.training import backward, graphs
-from pyro_dvae.training import trainer as training
+from pyro_dvae.training import backward, graphs, steps
 from pyro_dvae.training.backward import torch_compiles
 
 BATCH_SIZE = 4
@@ -103,7 +102,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(graphs, "aside", aside)
     monkeypatch.setattr(graphs, "record", record)
-    monkeypatch.setattr(training, "check_capture", lambda *_: None)
+    monkeypatch.setattr(steps, "check_capture", lambda *_: None)
     monkeypatch.setattr(Trainer, "check_every", 100)
     return said
 
@@ -248,11 +247,11 @@ def test_has_no_part_on_the_host(
 
     vae = make_vae(prior).to("meta")
     options: dict[str, Any] = {"averaging": 0.9, "capture": True, **ANNEALED}
-    monkeypatch.setattr(training, "check_data", lambda *_: None)
+    monkeypatch.setattr(steps, "check_data", lambda *_: None)
     monkeypatch.setattr(Trainer, "restart_streams", lambda trainer: None)
     monkeypatch.setattr(Trainer, "noise", torch.Generator(), raising=False)
     monkeypatch.setattr(backward, "needs_no_traces", lambda *_: True)
-    monkeypatch.setattr(training, "needs_no_traces", lambda *_: True)
+    monkeypatch.setattr(steps, "needs_no_traces", lambda *_: True)
     data = torch.zeros(NUM_DATA, 4, device="meta")
     trainer = Trainer(vae, ELBOS[name](), data, batch_size=4, **options)
     trainer.elbo.beta = trainer._beta
