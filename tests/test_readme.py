@@ -1,10 +1,11 @@
-"""What the README says of the code is so."""
+"""What the READMEs say of the code is so."""
 
 from __future__ import annotations
 
 import re
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,14 +13,72 @@ import pyro_dvae
 import pyro_dvae.codes
 import pyro_dvae.elbos.base
 import pyro_dvae.likelihoods
+from pyro_dvae.runs.estimators import ESTIMATORS
+from pyro_dvae.runs.parts import GUIDES, LIKELIHOODS, NETWORKS, PRIORS
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+READMES = sorted(
+    path.relative_to(ROOT)
+    for folder in (".", "cli", "pyro_dvae", "examples")
+    for path in (ROOT / folder).glob("README.md" if folder == "." else "**/README.md")
+)
+PAGES = [*READMES, Path(".github/CONTRIBUTING.md"), Path("CHANGELOG.md")]
+
+
+@cache
+def text(path: Path | str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+README, COMMANDS = text("README.md"), text("cli/README.md")
 ROW = re.compile(r"^\| ([\d, –]+|Alg\. 1) \| .* \| `([\w.]+)` \| `(test_\w+)` \|$", re.MULTILINE)
-ROWS = ROW.findall(README)
+ROWS = ROW.findall(text("pyro_dvae/elbos/README.md"))
 
 # Equations that define notation or are steps of a derivation shown as a whole elsewhere.
 UNMAPPED = {1, 2, 4, 5, 7, 11, 13, 30}
+
+
+# --- The pages ---
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(README.encode()) <= 8_000
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", text(page)):
+        if link.startswith("https://"):
+            continue
+        place, _, anchor = link.partition("#")
+        path = (ROOT / page.parent / place).resolve() if place else ROOT / page
+        assert path.is_file(), link
+        assert not anchor or anchor in anchors(path), link
+
+
+def test_examples_in_readmes_are_run(pytestconfig: pytest.Config) -> None:
+    tested = {path for part in pytestconfig.getini("testpaths") for path in ROOT.glob(part)}
+    assert {ROOT / page for page in READMES if ">>>" in text(page)} <= tested
+
+
+def test_every_example_is_listed() -> None:
+    for folder in ("examples", "examples/neighbours", "examples/benchmarks"):
+        for script in (ROOT / folder).glob("*.py"):
+            if script.name != "setting.py":  # what the neighbours share
+                assert f"`{script.name}" in text(f"{folder}/README.md"), script
+
+
+def test_citation_names_the_version() -> None:
+    assert f"version = {{{pyro_dvae.__version__}}}" in README
+
+
+# --- The tutorial's equations ---
 
 
 def numbers(text: str) -> set[int]:
@@ -52,46 +111,73 @@ def test_equation_map_is_complete() -> None:
     assert "Alg. 1" in [row[0] for row in ROWS]
 
 
-def test_every_command_and_option_is_in_the_readme() -> None:
+# --- Names ---
+
+
+def test_every_public_name_is_in_a_readme() -> None:
+    everything = "".join(map(text, READMES))
+    for name in pyro_dvae.__all__:
+        assert name == "__version__" or f"`{name}" in everything, name
+
+
+@pytest.mark.parametrize(
+    ("names", "page"),
+    [
+        (ESTIMATORS, "elbos"),
+        (PRIORS, "priors"),
+        (GUIDES, "priors"),
+        (LIKELIHOODS, "likelihoods"),
+        (NETWORKS, "networks"),
+    ],
+)
+def test_every_name_of_a_part_is_in_its_readme(names: dict[str, object], page: str) -> None:
+    for name in names:
+        assert re.search(rf"`{name}[`:[]", text(f"pyro_dvae/{page}/README.md")), name
+
+
+def test_the_number_of_estimators() -> None:
+    rows = re.findall(r"^\| `(\w+ELBO)` \|", text("pyro_dvae/elbos/README.md"), re.MULTILINE)
+    abstract = {"DiscreteELBO", "ScoreFunctionELBO"}
+    assert set(rows) == {name for name in pyro_dvae.__all__ if name.endswith("ELBO")} - abstract
+    assert f"{len(rows)} gradient estimators" in README
+
+
+# --- Commands and options ---
+
+
+def commands() -> dict[str, Any]:
     from pdvae_cli.main import app
     from typer.main import get_command
 
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        assert f"pdvae {name}" in README
-        for parameter in command.params:
-            options = [option for option in parameter.opts if option.startswith("--")]
-            assert all(f"`{option}`" in README for option in options if option != "--help"), options
+    return get_command(app).commands  # type: ignore[attr-defined]
 
 
-def test_every_option_of_the_readme_exists() -> None:
-    from pdvae_cli.main import app
-    from typer.main import get_command
+def options(command: Any) -> set[str]:
+    found = {option for p in command.params for option in [*p.opts, *p.secondary_opts]}
+    return {option for option in found if option.startswith("--")} - {"--help"}
 
-    commands = get_command(app)
-    known = {
-        option
-        for command in [commands, *commands.commands.values()]  # type: ignore[attr-defined]
-        for parameter in command.params
-        for option in [*parameter.opts, *parameter.secondary_opts]
-    }
+
+def test_every_command_is_listed() -> None:
+    assert set(re.findall(r"^\| `pdvae ([\w-]+)", COMMANDS, re.MULTILINE)) == set(commands())
+
+
+def test_options_of_fit_are_those_that_the_readme_lists() -> None:
+    section = COMMANDS.partition("## Options of `fit`")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`--.*?) \|", section, re.MULTILINE)
+    assert set(re.findall(r"`(--[\w-]+)`", " ".join(cells))) == options(commands()["fit"])
+
+
+def test_options_of_other_commands_are_those_that_the_readme_lists() -> None:
+    section = COMMANDS.partition("## Options of the other commands")[2]
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section, re.MULTILINE))
+    assert rows.keys() == commands().keys() - {"fit"}
+    for name, row in rows.items():
+        assert set(re.findall(r"`(--[\w-]+)`", row)) == options(commands()[name]), name
+
+
+@pytest.mark.parametrize("page", READMES, ids=str)
+def test_every_option_of_a_readme_exists(page: Path) -> None:
+    known = {"--help"}.union(*map(options, commands().values()))
     for script in (ROOT / "examples").rglob("*.py"):
         known |= set(re.findall(r"--[a-z][\w-]+", script.read_text(encoding="utf-8")))
-    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", README)) <= known | {"--help"}
-
-
-def test_options_of_data_are_those_that_the_readme_gives_each_command() -> None:
-    from pdvae_cli.main import app
-    from typer.main import get_command
-
-    takes = {"encode": "--data", "score": "--data", "reconstruct": "--input", "traverse": "--input"}
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        options = {option for parameter in command.params for option in parameter.opts}
-        if name in takes:
-            assert options & {"--data", "--input"} == {takes[name]}
-    assert "`encode` and `score` take the run's own data or a file: `--data`" in README
-    assert "take the run's test data, or a file: `--input` FILE" in README
-
-
-def test_every_public_name_is_in_the_readme() -> None:
-    for name in pyro_dvae.__all__:
-        assert name == "__version__" or f"`{name}" in README, name
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text(page))) <= known
