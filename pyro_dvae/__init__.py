@@ -21,13 +21,14 @@ from pyro_dvae.elbos.pathwise import (
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
 from pyro_dvae.evaluation.evaluation import Evaluation, datum_scores, evaluate, log_marginal
-from pyro_dvae.guides import AutoregressiveGuide, MeanFieldGuide
+from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
     Bernoulli,
     Beta,
     Categorical,
     ContinuousBernoulli,
     Laplace,
+    Likelihood,
     LogisticMixture,
     Mixed,
     Multinomial,
@@ -45,6 +46,7 @@ from pyro_dvae.priors import (
     LearnedPrior,
     MixtureCodes,
     MixturePrior,
+    Prior,
     UniformPrior,
     VampPrior,
 )
@@ -80,11 +82,13 @@ __all__ = [
     "EpochRecord",
     "Evaluation",
     "GappedStraightThroughELBO",
+    "Guide",
     "GumbelSoftmaxELBO",
     "HierarchicalPrior",
     "Images",
     "Laplace",
     "LearnedPrior",
+    "Likelihood",
     "LocalExpectationELBO",
     "LogisticMixture",
     "MLPBaseline",
@@ -100,6 +104,7 @@ __all__ = [
     "NegativeBinomial",
     "Normal",
     "Poisson",
+    "Prior",
     "PriorTrainer",
     "RaoGumbelELBO",
     "ReinMaxELBO",

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistribution
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_dvae.checks import at_least, code_shape
+from pyro_dvae.contracts import Contract
 from pyro_dvae.sequences import CausalCodes, CausalNetwork
 
 
-class MeanFieldGuide(nn.Module):
-    """q(z|x) = prod_d Cat(z_d; softmax(f(x)_d)) (Eqs. 14, 15 and 47 of [JL25]).
+class Guide(Contract):
+    """q(z|x): `forward(context)` returns a distribution over codes, with event shape (D, K).
 
-    A guide is a module with `sequential` (whether its latents follow one another) and
-    `forward(context)`; the encoder gives the context, (B, D, C).
+    The encoder computes the context (B, D, C) from data; the distribution has batch shape (B,).
+    Subclass this and write `forward`; the members below have defaults. A plain `nn.Module` with a
+    `forward` will do as well: `DiscreteVAE` gives it the defaults.
     """
 
-    sequential: ClassVar[bool] = False
+    OPTIONAL = ("sequential", "num_outputs")
+
+    sequential: bool = False
+    """Whether each latent depends on those before it: then `forward` returns `SequentialCodes`."""
+    num_outputs: int | None = None
+    """C, the numbers that the encoder computes for each latent; None for K, one per category."""
+
+
+class MeanFieldGuide(Guide):
+    """q(z|x) = prod_d Cat(z_d; softmax(f(x)_d)) (Eqs. 14, 15 and 47 of [JL25])."""
 
     def forward(self, context: Tensor) -> TorchDistribution:
         """The distribution over codes, event (D, K).
@@ -30,7 +39,7 @@ class MeanFieldGuide(nn.Module):
         return dist.OneHotCategorical(logits=context).to_event(1)
 
 
-class AutoregressiveGuide(nn.Module):
+class AutoregressiveGuide(Guide):
     """q(z|x) = prod_d q(z_d | z_1 ... z_{d-1}, x): each latent knows those drawn before it.
 
     log q(z_d | ...) = log softmax(f(x)_d + V_d h_d + v_d), h_d = relu(b_d + A_d g(x)_d + B_d [z_1
@@ -48,14 +57,14 @@ class AutoregressiveGuide(nn.Module):
         ValueError: D < 1, K < 2 or width < 1.
     """
 
-    sequential: ClassVar[bool] = True
+    sequential = True
+    num_outputs: int
 
     def __init__(self, num_latents: int, num_categories: int, width: int = 64) -> None:
         super().__init__()
         code_shape(num_latents, num_categories)
         at_least("width of the guide", width, 1)
         self.num_outputs = num_categories + width
-        """C, what the encoder must say of x for each latent."""
         self.network = CausalNetwork(
             num_latents, num_categories, width, num_features=width, uniform=True
         )

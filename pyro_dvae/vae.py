@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyro
 import pyro.distributions as dist
 import torch
@@ -10,10 +12,19 @@ from pyro.nn import PyroModule, pyro_method
 from torch import Tensor, nn
 
 from pyro_dvae.codes import MAX_CODES, ROWS, num_codes, one_hot
-from pyro_dvae.guides import MeanFieldGuide
+from pyro_dvae.contracts import Contract, completed
+from pyro_dvae.guides import Guide, MeanFieldGuide
+from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.process import PROCESS_STATE
 from pyro_dvae.sequences import conditional_logits
+
+_CONTRACTS: dict[str, type[Contract]] = {
+    "prior": Prior,
+    "posterior_family": Guide,
+    "likelihood": Likelihood,
+}
 
 
 class DiscreteVAE(PyroModule):
@@ -31,7 +42,16 @@ class DiscreteVAE(PyroModule):
         prior: `forward()` -> a distribution with event (D, K); or of labels (see `priors`).
         likelihood: `forward(params, event_dim)` -> a distribution over x.
         guide: `forward(context)` -> a distribution with event (D, K); mean-field if left out.
+
+    Raises:
+        ValueError: a part lacks what its contract requires: see `Prior`, `Guide` and `Likelihood`.
     """
+
+    encoder: nn.Module
+    decoder: nn.Module
+    prior: Prior
+    likelihood: Likelihood
+    posterior_family: Guide
 
     def __init__(
         self,
@@ -44,13 +64,24 @@ class DiscreteVAE(PyroModule):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.prior = prior
-        self.likelihood = likelihood
-        self.posterior_family = MeanFieldGuide() if guide is None else guide
-        self._num_params = int(likelihood.num_params)  # type: ignore[arg-type]
-        parts = (self.prior, self.posterior_family)
-        self.is_sequential = any(getattr(part, "sequential", False) for part in parts)
-        self.takes_labels = getattr(prior, "takes", None) == "labels"
+        self.prior = completed(prior, Prior)
+        self.likelihood = completed(likelihood, Likelihood)
+        self.posterior_family = completed(MeanFieldGuide() if guide is None else guide, Guide)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Whoever exchanges a part of a model that is there may take a plain module too.
+        contract = _CONTRACTS.get(name)
+        super().__setattr__(name, value if contract is None else completed(value, contract))
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether the latents of the prior or of the guide follow one another."""
+        return self.prior.sequential or self.posterior_family.sequential
+
+    @property
+    def takes_labels(self) -> bool:
+        """Whether the prior is p(z|y), conditional on labels y."""
+        return self.prior.takes == "labels"
 
     @pyro_method
     def model(
@@ -107,7 +138,7 @@ class DiscreteVAE(PyroModule):
         Raises:
             ValueError: labels are missing, or are given to a prior that knows none.
         """
-        takes = getattr(self.prior, "takes", None)
+        takes = self.prior.takes
         if (takes == "labels") != (labels is not None):
             expected, came = ("labels (B,)", "none") if labels is None else ("no labels", "some")
             raise ValueError(
@@ -128,8 +159,7 @@ class DiscreteVAE(PyroModule):
 
     def encode(self, x: Tensor) -> Tensor:
         """The context (B, D, C) of q(z|x) for data (B, *event): its logits where mean-field."""
-        features = getattr(self.likelihood, "features", None)
-        return self.encoder(x if features is None else features(x))
+        return self.encoder(self.likelihood.features(x))
 
     def decode(self, z: Tensor) -> TorchDistribution:
         """p(x|z): a distribution with batch shape (...) and event shape *event.
@@ -147,7 +177,7 @@ class DiscreteVAE(PyroModule):
                 f" of codes {tuple(z.shape)}; got {tuple(params.shape)}. Flatten a code alone, "
                 "nn.Flatten(-2) in place of nn.Flatten()."
             )
-        event_dim = params.dim() - (z.dim() - 2) - (self._num_params > 1)
+        event_dim = params.dim() - (z.dim() - 2) - (self.likelihood.num_params > 1)
         return self.likelihood(params, event_dim)
 
     @torch.no_grad()
@@ -160,11 +190,9 @@ class DiscreteVAE(PyroModule):
             ValueError: the likelihood does not take the data, of which an encoder could tell
                 nothing.
         """
-        check = getattr(self.likelihood, "check", None)
         codes = []
         for rows in x.split(ROWS):
-            if check is not None:
-                check(rows)
+            self.likelihood.check(rows)
             q = self.posterior(rows)
             num_latents, num_categories = q.event_shape
             few = num_codes(num_latents, num_categories) <= MAX_CODES

@@ -1,5 +1,6 @@
 """Likelihoods p(x|z): modules that turn a decoder's output into a distribution over x."""
 
+from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.bernoulli import Bernoulli, IndependentBernoulli
 from pyro_dvae.likelihoods.counts import Multinomial, NegativeBinomial, Poisson
 from pyro_dvae.likelihoods.levels import Categorical, LogisticMixture
@@ -14,6 +15,7 @@ __all__ = [
     "ContinuousBernoulli",
     "IndependentBernoulli",
     "Laplace",
+    "Likelihood",
     "LogisticMixture",
     "Mixed",
     "Multinomial",

@@ -9,30 +9,45 @@ import torch
 from pyro.distributions import constraints
 from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.distributions.util import broadcast_shape
-from torch import Tensor, nn
+from torch import Tensor
+
+from pyro_dvae.contracts import Contract
 
 
-class Likelihood(nn.Module):
-    """p(x|z) = p(x; params): a subclass says how flat data are scored, averaged and drawn.
+class Likelihood(Contract):
+    """p(x|z) = p(x; params), where the decoder computes the parameters of x from z.
 
-    A likelihood is a module with `num_params` (parameters per element of a datum), `support`, and
-    `forward(params, event_dim)`, which returns a distribution whose last `event_dim` dimensions
-    are one datum. `check(x)` refuses data outside the support. A subclass may change `features(x)`,
-    what an encoder sees of x, and add `calibrate(x)`, which sets buffers from training data, and
-    `before_training(x)`, which `fit` calls with data to warn of what was never calibrated. Where
-    `log_prob` is a matrix product, `cancelled(params)` may tell the nats of what cancels in it.
+    There are two ways to write a likelihood:
 
-    The methods below see a datum as P elements in a row, and its parameters as (..., P), or
-    (..., P, num_params) where num_params exceeds 1.
+    - Subclass this, set `num_params` and `support`, and override `forward(params, event_dim)` to
+      return any Pyro distribution over x. A plain `nn.Module` with `num_params` and `forward` will
+      do as well: `DiscreteVAE` gives it the defaults of all other members.
+    - Or leave `forward` as it is, and write `log_prob`, `mean` and `draw` for flat data: a datum is
+      P elements in a row, and its parameters are (..., P), or (..., P, num_params) where num_params
+      exceeds 1. Then B data under C codes need no (C, B, P) array if `log_prob` needs none.
     """
+
+    REQUIRED = ("num_params",)
+    OPTIONAL = (
+        "support",
+        "cost",
+        "features",
+        "check",
+        "calibrate",
+        "before_training",
+        "cancelled",
+    )
 
     num_params: int = 1
+    """Parameters that the decoder computes for each element of a datum."""
+    support: constraints.Constraint = constraints.real
+    """The values that an element of a datum may have."""
     cost: int = 1
-    """Numbers made for an element of a datum under one code; 0 where it is a matrix product.
+    """Numbers computed per element of a datum and code; 0 where `log_prob` is a matrix product.
 
-    Logarithms and gamma functions count as several.
+    Logarithms and gamma functions count as several numbers. Evaluation decides by the cost whether
+    it sums over all codes.
     """
-    support: constraints.Constraint
 
     def forward(self, params: Tensor, event_dim: int) -> TorchDistribution:
         """The distribution over x.
@@ -53,15 +68,40 @@ class Likelihood(nn.Module):
         return FlatDistribution(self, params, event_dim)
 
     def features(self, x: Tensor) -> Tensor:
-        """What an encoder sees of data, (B, *event): the data, unless a subclass says else."""
+        """What the encoder sees of data (B, *event), in the same shape: here the data."""
         return x
 
     def check(self, x: Tensor) -> None:
-        """Refuse data outside the support, before the first step."""
-        raise NotImplementedError
+        """Refuse data outside the support; called with all data, before training and evaluation.
+
+        Raises:
+            ValueError: a value of x is outside the support; the message names the range found.
+        """
+        if not self.support.check(x).all():
+            raise ValueError(
+                f"Expected data in the support of {type(self).__name__}, {self.support}; got "
+                f"{_dtype(x)} values from {x.min().item():g} to {x.max().item():g}. Transform the "
+                "data, or use a likelihood of such values."
+            )
+
+    def calibrate(self, x: Tensor) -> None:
+        """Set buffers, such as units of the data, from training data (N, *event)."""
+
+    def before_training(self, x: Tensor) -> None:
+        """Warn of a missing `calibrate`, say; `fit` calls this with data (N, *event)."""
+
+    def cancelled(self, params: Tensor) -> Tensor:
+        """Nats of terms that cancel in `log_prob`, (...), of params (..., P): here none.
+
+        Where this exceeds some thousands, evaluation computes `log_prob` in double precision.
+        """
+        return params.new_zeros(())
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """(...) nats: the batch dimensions of params and of x (..., P), broadcast."""
+        """Log-probability of data x (..., P) in nats, (...).
+
+        The leading dimensions of params and of x are broadcast against each other.
+        """
         raise NotImplementedError
 
     def mean(self, params: Tensor) -> Tensor:
@@ -177,11 +217,14 @@ def refuse_unless(ok: Tensor, x: Tensor, expected: str, advice: str) -> None:
     if x.dim() == 2:
         column = int((~ok).any(0).nonzero()[0, 0])
         where = f" (first bad column: {column})"
-    kind = str(x.dtype).removeprefix("torch.")
     low, high = x.min().item(), x.max().item()
     raise ValueError(
-        f"Expected {expected}; got {kind} values from {low:g} to {high:g}{where}. {advice}"
+        f"Expected {expected}; got {_dtype(x)} values from {low:g} to {high:g}{where}. {advice}"
     )
+
+
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
 
 
 def is_whole(x: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import constraints
@@ -12,9 +12,11 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least
+from pyro_dvae.contracts import completed
+from pyro_dvae.likelihoods.base import Likelihood
 
 
-class Mixed(nn.Module):
+class Mixed(Likelihood):
     """log p(x|z) = sum_j log p_j(x_j; params_j): each block of columns has a likelihood of its own.
 
     Data are rows (P,), the columns of the blocks one after the other. Params are (..., P, M), M
@@ -29,16 +31,19 @@ class Mixed(nn.Module):
         ValueError: no blocks, or one without a column.
     """
 
+    support: _Columns
+
     def __init__(self, blocks: Sequence[tuple[nn.Module, int]]) -> None:
         super().__init__()
         at_least("kinds of columns", len(blocks), 1)
         for _, columns in blocks:
             at_least("columns of a kind", columns, 1)
-        self.blocks = nn.ModuleList(likelihood for likelihood, _ in blocks)
+        likelihoods = [completed(likelihood, Likelihood) for likelihood, _ in blocks]
+        self.blocks = nn.ModuleList(likelihoods)
         self.sizes = tuple(columns for _, columns in blocks)
-        self.num_params = max(_num_params(block) for block in self.blocks)
-        self.cost = max(getattr(block, "cost", 1) for block in self.blocks)
-        self.support = _Columns([block.support for block in self.blocks], self.sizes)
+        self.num_params = max(block.num_params for block in likelihoods)
+        self.cost = max(block.cost for block in likelihoods)
+        self.support = _Columns([block.support for block in likelihoods], self.sizes)
 
     def forward(self, params: Tensor, event_dim: int = 1) -> TorchDistribution:
         """The distribution over rows.
@@ -60,8 +65,8 @@ class Mixed(nn.Module):
                 f"num_params={expected[1]}."
             )
         parts = []
-        for block, own in zip(self.blocks, params.split(self.sizes, -2), strict=True):
-            n = _num_params(block)
+        for block, own in self._by_block(params, -2):
+            n = block.num_params
             parts.append(block(own[..., :n] if n > 1 else own[..., 0], 1))
         return _MixedDistribution(parts, self.sizes, self)
 
@@ -78,23 +83,20 @@ class Mixed(nn.Module):
                 f"shape {tuple(x.shape)}. Name one kind for each column."
             )
         start = 0
-        for block, columns in zip(self.blocks, x.split(self.sizes, -1), strict=True):
-            check = getattr(block, "check", None)
-            if check is not None and _refusal(check, columns):
+        for block, columns in self._by_block(x):
+            if _refusal(block.check, columns):
                 for j, column in enumerate(columns.unbind(-1)):
-                    reason = _refusal(check, column)
+                    reason = _refusal(block.check, column)
                     if reason:
                         outside = ~self.support.inside(x)[..., start + j].flatten()
                         row = int(outside.int().argmax())
                         raise ValueError(f"Column {start + j}: {reason} The first is in row {row}.")
-                raise ValueError(f"Columns {start} and on: {_refusal(check, columns)}")
+                raise ValueError(f"Columns {start} and on: {_refusal(block.check, columns)}")
             start += columns.shape[-1]
 
     def features(self, x: Tensor) -> Tensor:
         """What the columns' likelihoods show an encoder, (..., P)."""
-        parts = zip(self.blocks, x.split(self.sizes, -1), strict=True)
-        seen = [getattr(block, "features", Tensor.clone)(own) for block, own in parts]
-        return torch.cat(seen, -1)
+        return torch.cat([block.features(own) for block, own in self._by_block(x)], -1)
 
     def calibrate(self, x: Tensor) -> None:
         """Calibrate the columns that can be, from training data (N, P).
@@ -103,13 +105,18 @@ class Mixed(nn.Module):
             ValueError: the data are outside the support.
         """
         self.check(x)
-        for block, own in zip(self.blocks, x.split(self.sizes, -1), strict=True):
-            getattr(block, "calibrate", Tensor.detach)(own)
+        for block, own in self._by_block(x):
+            block.calibrate(own)
 
     def before_training(self, x: Tensor) -> None:
         """What the columns' likelihoods do before training on data (N, P)."""
-        for block, own in zip(self.blocks, x.split(self.sizes, -1), strict=True):
-            getattr(block, "before_training", Tensor.detach)(own)
+        for block, own in self._by_block(x):
+            block.before_training(own)
+
+    def _by_block(self, x: Tensor, dim: int = -1) -> Iterator[tuple[Likelihood, Tensor]]:
+        """Each block's likelihood, and its columns of x, which are along `dim`."""
+        for block, columns in zip(self.blocks, x.split(self.sizes, dim), strict=True):
+            yield cast(Likelihood, block), columns
 
 
 class _Columns(constraints.Constraint):
@@ -182,10 +189,6 @@ class _MixedDistribution(TorchDistribution):
         columns = value.split(self.sizes, -1)
         scored = [part.log_prob(own) for part, own in zip(self.parts, columns, strict=True)]
         return torch.stack(scored).sum(0)
-
-
-def _num_params(block: Any) -> int:
-    return int(block.num_params)
 
 
 def _refusal(check: Callable[[Tensor], None], x: Tensor) -> str | None:

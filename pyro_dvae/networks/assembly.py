@@ -80,7 +80,7 @@ def _check_guide(vae: Any, rows: Tensor, code: tuple[int, ...], num_data: int) -
     encoder = type(vae.encoder).__name__
     guide = type(vae.posterior_family).__name__
     if _is_ours(vae, "encode") and _is_ours(vae, "posterior"):
-        outputs = getattr(vae.posterior_family, "num_outputs", None)
+        outputs = vae.posterior_family.num_outputs
         settings = {"num_latents": code[0], "num_outputs": outputs or code[1]}
         part = Part("encoder", encoder, settings, "(rows, D, C)", f"Size it for the guide {guide}")
         # Of another guide than ours the context may have any shape.

@@ -6,6 +6,7 @@ A prior says of itself whether its latents follow one another (`sequential`: its
 """
 
 from pyro_dvae.priors.autoregressive import AutoregressivePrior
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.boltzmann import BoltzmannPrior
 from pyro_dvae.priors.conditional import ConditionalPrior
 from pyro_dvae.priors.hierarchical import HierarchicalPrior
@@ -22,6 +23,7 @@ __all__ = [
     "LearnedPrior",
     "MixtureCodes",
     "MixturePrior",
+    "Prior",
     "UniformPrior",
     "VampPrior",
 ]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from torch import nn
-
 from pyro_dvae.checks import at_least, code_shape
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.sequences import CausalCodes, CausalNetwork
 
 
-class AutoregressivePrior(nn.Module):
+class AutoregressivePrior(Prior):
     """p(z) = prod_d Cat(z_d; softmax(V_d h_d + v_d)), h_d = relu(b_d + B_d [z_1 ... z_{d-1}]).
 
     Any distribution over codes can be written so (the chain rule); with a hidden layer wide enough
@@ -26,8 +23,7 @@ class AutoregressivePrior(nn.Module):
         ValueError: D < 1, K < 2 or width < 1.
     """
 
-    sequential: ClassVar[bool] = True
-    takes: ClassVar[None] = None
+    sequential = True
 
     def __init__(self, num_latents: int, num_categories: int, width: int = 64) -> None:
         super().__init__()

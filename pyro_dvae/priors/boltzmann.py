@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from pyro_dvae.checks import at_least, code_shape, one_of
 from pyro_dvae.codes import MAX_CODES, draw_codes, num_codes
 from pyro_dvae.priors.annealing import PairEnergy
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.boltzmann_codes import BoltzmannCodes, BoltzmannTable
 from pyro_dvae.streams import RandomStream
 
 
-class BoltzmannPrior(nn.Module):
+class BoltzmannPrior(Prior):
     """p(z) = exp(sum_d a_d.z_d + sum_{d<e} z_d' W_de z_e) / Z, over D one-hot latents.
 
     Pairs (d, e) are all, or those between the first ceil(D/2) latents and the last floor(D/2):
@@ -52,7 +53,6 @@ class BoltzmannPrior(nn.Module):
         ValueError: an argument out of range.
     """
 
-    takes: ClassVar[None] = None
     pairs: Tensor
     """(pairs, 2) the latents d < e of each W_de."""
     log_normaliser: Tensor
@@ -169,6 +169,10 @@ class BoltzmannPrior(nn.Module):
         """Estimate log Z if the weights have changed since; nothing where it is summed."""
         if not (self.sequential or self._is_fresh()):
             self.estimate_log_normaliser()
+
+    def log_prob_error(self) -> float:
+        """Standard error of the estimate of log Z, in nats; 0 where log Z is summed."""
+        return 0.0 if self.sequential else float(self.log_normaliser_error)
 
     def _gradient_taken(self, gradient: Tensor) -> None:
         # What follows a gradient is a step. To look for changed weights would read the device.

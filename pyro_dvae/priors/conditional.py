@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_dvae.checks import at_least, code_shape
 from pyro_dvae.codes import one_hot
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.sequences import CausalCodes, CausalNetwork
 
 
-class ConditionalPrior(nn.Module):
+class ConditionalPrior(Prior):
     """p(z|y) = prod_d Cat(z_d; softmax(V_d h_d + v_d)), h_d = relu(b_d + A_d y + B_d [z_1 ...]).
 
     One autoregressive prior a label, all in one network, so that `sample` draws data of a wished
@@ -30,8 +29,8 @@ class ConditionalPrior(nn.Module):
         ValueError: D < 1, K < 2, num_classes < 2 or width < 1.
     """
 
-    sequential: ClassVar[bool] = True
-    takes: ClassVar[str] = "labels"
+    sequential = True
+    takes = "labels"
 
     def __init__(
         self, num_latents: int, num_categories: int, num_classes: int, width: int = 64

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import pyro.distributions as dist
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_dvae.checks import code_shape
 from pyro_dvae.codes import describe_codes, enumerate_codes, num_codes
 from pyro_dvae.networks.mlp import mlp
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.mixture import MixtureCodes
 
 MAX_UPPER_CODES = 4096
 """Largest number of codes of the upper layer that is summed over at every step."""
 
 
-class HierarchicalPrior(nn.Module):
+class HierarchicalPrior(Prior):
     """p(z) = sum_u p(u) prod_d Cat(z_d; softmax(g(u)_d)), p(u) = K2^-D2, g a small network.
 
     The upper layer u is a code of its own, D2 one-hot variables of K2 categories. Deep models
@@ -39,8 +39,7 @@ class HierarchicalPrior(nn.Module):
         ValueError: D < 1 or K < 2, of either layer, or K2^D2 > `MAX_UPPER_CODES`.
     """
 
-    sequential: ClassVar[bool] = True
-    takes: ClassVar[None] = None
+    sequential = True
     codes: Tensor
 
     def __init__(

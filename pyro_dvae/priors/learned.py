@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import nn
 
 from pyro_dvae.checks import code_shape
+from pyro_dvae.priors.base import Prior
 
 
-class LearnedPrior(nn.Module):
+class LearnedPrior(Prior):
     """p(z) = prod_d Cat(z_d; softmax(b_d)): independent latents, uniform until they are trained.
 
     The best such prior is the aggregate posterior's marginals, p(z_d) = E_x[q(z_d|x)] (Hoffman &
@@ -25,9 +24,6 @@ class LearnedPrior(nn.Module):
     Raises:
         ValueError: D < 1 or K < 2.
     """
-
-    sequential: ClassVar[bool] = False
-    takes: ClassVar[None] = None
 
     def __init__(self, num_latents: int, num_categories: int) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pyro.distributions as dist
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least, code_shape
 from pyro_dvae.codes import code_logits, draw_codes
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.sequences import SequentialCodes, conditional_logits
 
 _IMPOSSIBLE = -1e30  # stands for log 0 in sums, where 0 * -inf and -inf + inf would be NaN
@@ -84,7 +85,7 @@ def _log_of_zero(log_prob: Tensor) -> Tensor:
     return log_prob.masked_fill(log_prob < _IMPOSSIBLE / 2, -torch.inf)
 
 
-class MixturePrior(nn.Module):
+class MixturePrior(Prior):
     """p(z) = sum_c w_c prod_d Cat(z_d; pi_cd), w = softmax(a), pi = softmax(b), learned.
 
     A latent class model: the latents are independent given which of C classes the code is of
@@ -99,8 +100,7 @@ class MixturePrior(nn.Module):
         ValueError: D < 1, K < 2 or C < 1.
     """
 
-    sequential: ClassVar[bool] = True
-    takes: ClassVar[None] = None
+    sequential = True
 
     def __init__(self, num_latents: int, num_categories: int, num_components: int = 20) -> None:
         super().__init__()

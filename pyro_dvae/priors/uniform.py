@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_dvae.checks import code_shape
+from pyro_dvae.priors.base import Prior
 
 
-class UniformPrior(nn.Module):
+class UniformPrior(Prior):
     """p(z) = K^-D: D independent latents, each uniform over K categories (Eq. 46 of [JL25]).
 
     Args:
@@ -23,8 +22,6 @@ class UniformPrior(nn.Module):
         ValueError: D < 1 or K < 2.
     """
 
-    sequential: ClassVar[bool] = False
-    takes: ClassVar[None] = None
     logits: Tensor
 
     def __init__(self, num_latents: int, num_categories: int) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from pyro_dvae.checks import at_least
+from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.mixture import MixtureCodes
 
 
-class VampPrior(nn.Module):
+class VampPrior(Prior):
     """p(z) = 1/C sum_c q(z|u_c), u_1 ... u_C learned pseudo-inputs.
 
     The variational mixture of posteriors of Tomczak & Welling (2018, "VAE with a VampPrior"): the
@@ -30,8 +30,8 @@ class VampPrior(nn.Module):
         ValueError: C < 1.
     """
 
-    sequential: ClassVar[bool] = True
-    takes: ClassVar[str] = "posterior"
+    sequential = True
+    takes = "posterior"
 
     def __init__(
         self, num_components: int, event_shape: Sequence[int], *, bounded: bool = False

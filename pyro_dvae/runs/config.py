@@ -183,7 +183,7 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     shape = tuple(event_shape)
     likelihood = build_likelihood(config, shape)
     guide = build_part("guide", config.guide, GUIDES, config, shape)
-    num_outputs = getattr(guide, "num_outputs", config.num_categories)
+    num_outputs = guide.num_outputs or config.num_categories
     networks = build_networks(config, shape, num_outputs, likelihood.num_params)
     return DiscreteVAE(*networks, build_prior(config, shape), likelihood, guide)
 

@@ -82,7 +82,7 @@ def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None =
             vae = build_vae(ours, shape)
             weights: int = sum(x.numel() for x in [*vae.parameters(), *vae.buffers()])
             per_datum = per_code = 0
-            num_params: int = vae.likelihood.num_params  # type: ignore[assignment]
+            num_params: int = vae.likelihood.num_params
             if own:
                 networks = [*vae.encoder.parameters(), *vae.decoder.parameters()]
                 weights -= sum(x.numel() for x in networks)

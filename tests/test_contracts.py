@@ -1,0 +1,109 @@
+"""A part that a user wrote has every member that the library asks for."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo import D, K, P, make_vae, tiny_data, tiny_vae
+
+from pyro_dvae import DiscreteVAE, LearnedPrior, RlooELBO, Trainer, evaluate
+from pyro_dvae.contracts import Contract, completed
+from pyro_dvae.guides import Guide, MeanFieldGuide
+from pyro_dvae.likelihoods import Likelihood, Mixed
+from pyro_dvae.priors import Prior
+
+# What a subclass of `Likelihood` may write in place of `forward`.
+FLAT = {"log_prob", "mean", "draw"}
+
+
+class PlainLikelihood(nn.Module):
+    num_params = 2
+    support = dist.constraints.positive
+
+    def forward(self, params: Tensor, event_dim: int) -> Any:
+        loc, scale = params.unbind(-1)
+        return dist.LogNormal(loc, scale.exp()).to_event(event_dim)
+
+
+class PlainPrior(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.randn(D, K))
+
+    def forward(self) -> Any:
+        return dist.OneHotCategorical(logits=self.logits).to_event(1)
+
+
+class PlainGuide(nn.Module):
+    def forward(self, context: Tensor) -> Any:
+        return dist.OneHotCategorical(logits=2 * context).to_event(1)
+
+
+def plain_vae() -> Any:
+    own = make_vae(likelihood="normal")
+    return DiscreteVAE(own.encoder, own.decoder, PlainPrior(), PlainLikelihood(), PlainGuide())
+
+
+@pytest.mark.parametrize("contract", [Prior, Guide, Likelihood])
+def test_every_member_of_a_contract_is_optional_or_required(contract: type[Contract]) -> None:
+    members = {name for name in vars(contract) if not name.startswith("_") and name.islower()}
+    stated = {*contract.OPTIONAL, *contract.REQUIRED, "forward"}
+    assert members - FLAT == stated & set(vars(contract))
+
+
+def test_plain_modules_are_trained_and_evaluated() -> None:
+    vae, x = plain_vae(), tiny_data(9) + 0.5
+    names = set(vae.state_dict())
+    for _ in range(2):
+        for record in Trainer(vae, RlooELBO(2), x, batch_size=3, seed=0).run(1):
+            assert record.train_elbo < 0
+        assert evaluate(vae, x).log_marginal is not None
+        assert set(vae.state_dict()) == names
+        vae = pickle.loads(pickle.dumps(copy.deepcopy(vae)))
+        assert vae.likelihood.check.args == (vae.likelihood,)
+
+
+def test_data_outside_the_stated_support_are_refused() -> None:
+    vae, x = plain_vae(), tiny_data(9)
+    for use in (evaluate, DiscreteVAE.mode):
+        with pytest.raises(ValueError, match=r"support of PlainLikelihood.*values from 0 to 1"):
+            use(vae, x)
+
+
+def test_a_part_that_is_exchanged_is_completed_too() -> None:
+    vae = tiny_vae()
+    assert not vae.takes_labels
+    vae.prior, vae.posterior_family = PlainPrior(), PlainGuide()
+    assert evaluate(vae, tiny_data(5)).log_marginal is not None
+    assert not vae.is_sequential
+    vae.prior.sequential = True
+    assert vae.is_sequential
+
+
+def test_columns_of_a_plain_likelihood() -> None:
+    mixed = Mixed([(PlainLikelihood(), P)])
+    x = tiny_data(3) + 1
+    mixed.calibrate(x)
+    mixed.before_training(x)
+    assert torch.equal(mixed.features(x), x)
+    with pytest.raises(ValueError, match="Column 0: Expected data in the support"):
+        mixed.check(-x)
+
+
+def test_parts_of_the_library_are_as_they_were() -> None:
+    for part, contract in ((LearnedPrior(D, K), Prior), (MeanFieldGuide(), Guide)):
+        before = dict(vars(part))
+        assert completed(part, contract) is part  # type: ignore[type-var]
+        assert vars(part) == before
+
+
+def test_a_missing_member_is_told_in_one_line() -> None:
+    own = tiny_vae()
+    with pytest.raises(ValueError, match=r"^Expected a likelihood with the member num_params; got"):
+        DiscreteVAE(own.encoder, own.decoder, own.prior, nn.Identity())
