@@ -117,6 +117,11 @@ def complain(message: str) -> None:
     print(f"pdvae: {shown}", file=sys.stderr, flush=True)
 
 
+def note(message: str) -> None:
+    """Print to standard error what is worth knowing, and not wrong."""
+    print(with_options(message), file=sys.stderr)
+
+
 def for_a_bar(stream: Any) -> Any:
     """The stream for a progress bar, whose control characters are meant."""
     return Output(stream.stream, plain=True) if isinstance(stream, Output) else stream

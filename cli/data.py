@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from .naming import with_options
 from .options import JsonOption, fail, user_errors
 from .reading import (
     ChannelsOption,
@@ -51,14 +52,18 @@ def data(
         parts = {"train": source.train, "test": source.test}
         scans = {part: scan(rows) for part, rows in parts.items() if rows is not None}
     if as_json:
-        facts = {"name": source.name, "where": source.where, "notice": source.notice}
+        facts = {
+            "name": source.name,
+            "where": source.where,
+            "notice": source.notice and with_options(source.notice),
+        }
         print(json.dumps({**facts, **{part: asdict(found) for part, found in scans.items()}}))
     else:
         print(path if path == source.where else f"{source.name} from {source.where}")
         if source.notice is not None:
-            print(f"note: {source.notice}")
+            print(f"note: {with_options(source.notice)}")
         for part, found in scans.items():
-            print("\n".join([f"\n{part}:"] * (len(scans) > 1) + describe(found)))
+            print(with_options("\n".join([f"\n{part}:"] * (len(scans) > 1) + describe(found))))
     complaints = {part: complaint(found) for part, found in scans.items()}
     for part, text in complaints.items():
         if text is not None:

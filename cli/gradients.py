@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import for_a_bar
+from .console import for_a_bar, note
 from .options import (
     Device,
     DeviceOption,
@@ -94,7 +94,7 @@ def gradients(
         else:
             source = run_source(placed(loaded.data, data, data_dir))
         if source.notice:
-            print(source.notice, file=sys.stderr)
+            note(source.notice)
         event_shape = source.train.event_shape
         datum = unit(event_shape)
         if loaded is None:

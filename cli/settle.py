@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .console import note
 from .options import fail
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def look(source: Source) -> Scan:
             "with --columns."
         )
     if source.notice:
-        print(source.notice, file=sys.stderr)
+        note(source.notice)
     found = scan(source.train)
     wrong = complaint(found)
     if wrong is not None:

@@ -164,13 +164,6 @@ def test_public_names_exist_and_are_documented() -> None:
 _NOT_YET = {
     "data.look.columns",
     "data.look.fits",
-    "data.read.folders",
-    "data.read.images",
-    "data.read.labels",
-    "data.read.mnist",
-    "data.read.sources",
-    "data.read.table_files",
-    "data.read.torchvision_sets",
     "data.serve.kinds",
     "data.serve.prepare",
     "networks.convolution",

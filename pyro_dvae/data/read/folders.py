@@ -82,7 +82,7 @@ def image_folder(
         raise DataError(
             f"Expected images of one kind and the same classes in train and test of {folder}; got "
             f"{train.event_shape} {train.label_names} and {test.event_shape} {test.label_names}. "
-            "Pass --size or --channels, or make the folders agree."
+            "Pass size=(HEIGHT, WIDTH) or channels=1, or make the folders agree."
         )
     turned = sum(rows.num_turned for rows in opened)
     notices = [left_out.notice()]

@@ -184,13 +184,13 @@ def _check_modes(
         why = _WHY.get(odd[0].mode, odd[0].mode)
         raise DataError(
             f"Expected images of one mode, grey or RGB, in {root}; got {_found(groups)}, with "
-            f"{odd[0].first} {why}. Pass --channels 1 or --channels 3 to convert all (what is "
+            f"{odd[0].first} {why}. Pass channels=1 or channels=3 to convert all (what is "
             "transparent becomes white)."
         )
     if groups[0].mode == "1" and channels is None and size is not None:
         raise DataError(
             f"Expected grey or RGB images to resize in {root}; got {_found(groups)}, black and "
-            "white. Pass --channels 1 too, to make them grey."
+            "white. Pass channels=1 too, to make them grey."
         )
 
 
@@ -201,8 +201,8 @@ def _check_sizes(groups: list[ImageGroup], root: Path, size: tuple[int, int] | N
         odd = next(g for g in groups if (g.height, g.width) != (most.height, most.width))
         raise DataError(
             f"Expected images of one size in {root}; got {_found(groups)}, with {odd.first} "
-            f"{odd.height} x {odd.width}. Pass --size {most.height}x{most.width} to resize all, or "
-            "take the odd ones out."
+            f"{odd.height} x {odd.width}. Pass size=({most.height}, {most.width}) to resize all, "
+            "or take the odd ones out."
         )
 
 

@@ -60,7 +60,7 @@ def class_labels(labels: Tensor | None, num_classes: int, where: str) -> Tensor:
     if labels is None:
         raise DataError(
             f"Expected labels for {where}, which the model is conditional on; got none. Name them "
-            "with --labels, or choose another --prior."
+            'with labels="COLUMN", or choose another prior, prior="learned" say.'
         )
     low, high = int(labels.min()), int(labels.max())
     most = num_classes or MOST_CLASSES

@@ -20,7 +20,7 @@ _LAYOUTS = ("MNIST/raw", "mnist", ".")
 _SAMPLE = "bundled sample (5,000 training and 1,000 test images)"
 _HOW_TO_GET = (
     "For the full set put its four IDX files (train-images-idx3-ubyte, ..., plain or .gz) in a "
-    "folder and pass --data-dir, or set PDVAE_DATA_DIR."
+    'folder and pass data_dir="FOLDER", or set PDVAE_DATA_DIR.'
 )
 
 

@@ -1,6 +1,8 @@
 """Rows: N data in their stored form, wherever they lie."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -57,6 +59,8 @@ class Source(NamedTuple):
     """The data that the source itself keeps apart for testing."""
     notice: str | None
     """A line to show people, or None."""
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    """What `open_source` was given to open the data; empty where it did not open them."""
 
 
 class TensorRows:

@@ -71,33 +71,52 @@ def open_source(
     given |= {"labels": labels, "header": header, "size": size, "channels": channels}
     options = {name: value for name, value in given.items() if value is not None}
     if channels not in (None, 1, 3):
-        raise DataError(f"Expected 1 or 3 channels; got {channels}. Pass --channels 1 or 3.")
+        raise DataError(f"Expected 1 or 3 channels; got {channels}. Pass channels=1 or channels=3.")
     if size is not None and (len(size) != 2 or min(size) < 1):
-        raise DataError(f"Expected a height and a width of at least 1; got {size}. Mend --size.")
+        raise DataError(
+            f"Expected a height and a width of at least 1; got {size}. Use size=(28, 28), say."
+        )
     if data is None or data in DATA_SETS + TORCHVISION_SETS:
-        _check_options("the name of a data set", options)
-        folder = None if data_dir is None else user_path(data_dir)
-        if data in TORCHVISION_SETS:
-            return torchvision_set(str(data), folder)
-        return _mnist(data if data is None else str(data), folder)
+        source = _named(None if data is None else str(data), options)
+    else:
+        source = _in_files(data, options)
+    return source._replace(arguments={"data": data, **options})
 
-    labels = str(labels) if isinstance(labels, Path) else labels
+
+def _named(name: str | None, options: dict[str, Any]) -> Source:
+    """A data set that has a name; MNIST, or else the bundled sample of it, where that is None."""
+    _check_options("the name of a data set", options)
+    folder = user_path(options["data_dir"]) if "data_dir" in options else None
+    if name is not None and name in TORCHVISION_SETS:
+        return torchvision_set(name, folder)
+    images = load_images(name, folder)
+    train = TensorRows(images.train, images.train_labels)
+    test = TensorRows(images.test, images.test_labels)
+    return Source(images.name, images.source, train, test, images.notice)
+
+
+def _in_files(data: str | Path, options: dict[str, Any]) -> Source:
+    """The data in a file or a folder."""
     path, kind = _kind(data)
     _check_options(kind, options)
+    labels = options.get("labels")
+    labels = str(labels) if isinstance(labels, Path) else labels
     train: Rows
     test: Rows | None = None
     notice: str | None = None
     if kind == "a folder of images":
-        train, test, notice = image_folder(path, size=size, channels=channels)
+        train, test, notice = image_folder(
+            path, size=options.get("size"), channels=options.get("channels")
+        )
     elif kind == "a folder of IDX files":
         train, test = _idx_folder(path)
     elif kind == "an IDX file":
         train = _idx_file(path, labels)
     elif kind in TABLE_SUFFIXES:
-        train = table = table_file(path, columns, labels, header)
+        train = table = table_file(path, options.get("columns"), labels, options.get("header"))
         notice = table.notice
     else:
-        train = _array(path, key, labels)
+        train = _array(path, options.get("key"), labels)
     for rows in (train,) if test is None else (train, test):
         shape = rows.event_shape  # commands look at a row in double precision
         refuse_too_large(f"a row of shape {shape}", 16 * row_bytes(rows), "Cut the rows up.")
@@ -138,17 +157,9 @@ def _check_options(kind: str, options: dict[str, Any]) -> None:
     for name in options:
         if name not in _OPTIONS[kind]:
             users = [other for other, its in _OPTIONS.items() if name in its]
-            option = f"--{name.replace('_', '-')}"
             raise DataError(
-                f"Expected {option} with {' or '.join(users)}; got it with {kind}. Leave it out."
+                f"Expected {name}=... with {' or '.join(users)}; got it with {kind}. Leave it out."
             )
-
-
-def _mnist(name: str | None, folder: Path | None) -> Source:
-    images = load_images(name, folder)
-    train = TensorRows(images.train, images.train_labels)
-    test = TensorRows(images.test, images.test_labels)
-    return Source(images.name, images.source, train, test, images.notice)
 
 
 def _idx_folder(folder: Path) -> tuple[Rows, Rows | None]:

@@ -77,7 +77,9 @@ def table_file(
     """
     is_parquet = path.suffix.lower() == ".parquet"
     if is_parquet and header is not None:
-        raise DataError(f"Expected no --header with {path}, which has names. Leave it out.")
+        raise DataError(
+            f"Expected header=None with {path}, which has names; got {header}. Leave it out."
+        )
     with reading(path, "a whole table of numbers"):
         if is_parquet:
             names, frame, classes, notice = _read_parquet(path, labels)
@@ -194,7 +196,7 @@ def _header(start: list[list[str]]) -> tuple[bool, str | None]:
     if len(first) > 1 and [cell.strip() for cell in first] == [str(i) for i in range(len(first))]:
         return True, (
             f"the first line, the numbers 0 to {len(first) - 1}, is taken for a header; if it is "
-            "data, pass --no-header"
+            "data, pass header=False"
         )
     above_number = any(t and _is_number(cell) for t, cell in zip(text, second, strict=True))
     if above_number or all(t or not cell.strip() for t, cell in zip(text, first, strict=True)):
@@ -202,7 +204,7 @@ def _header(start: list[list[str]]) -> tuple[bool, str | None]:
     names = shorten([cell.strip() for cell in first], 3)
     return False, (
         f"no header line; the columns are called 0 to {len(first) - 1}; if the first line, "
-        f"{names}, is one, pass --header"
+        f"{names}, is one, pass header=True"
     )
 
 
@@ -227,12 +229,12 @@ def _taken(
         if unnamed:
             raise DataError(
                 f"Expected a name for every column in {path}; got none for column {unnamed[0]}, "
-                "often the index of the rows. Name the columns to take with --columns."
+                "often the index of the rows. Name the columns to take, as columns=['a', 'b']."
             )
     if not taken or len(set(taken)) < len(taken):
         raise DataError(
             f"Expected different columns to take from {path}; got "
-            f"{shorten([names[i] for i in taken]) or 'none'}. Name each once with --columns."
+            f"{shorten([names[i] for i in taken]) or 'none'}. Name each once."
         )
     return taken
 
@@ -288,5 +290,6 @@ def _numbers(column: Any, name: str, path: Path) -> NDArray[Any]:
     row = int(wrong.argmax()) if wrong.any() else int(missing.argmin())
     raise DataError(
         f"Expected numbers in {path}; got {str(column.iloc[row])[:40]!r} in row {row} (counted "
-        f"from 0), column {name!r}. Choose other --columns, make it the --labels, or number it."
+        f"from 0), column {name!r}. Choose other columns with columns=..., use this one as the "
+        f"labels with labels={name!r}, or write numbers in its place."
     )

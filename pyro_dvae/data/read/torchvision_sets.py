@@ -88,7 +88,7 @@ def torchvision_set(name: str, data_dir: Path | None = None) -> Source:
     names = "" if its.files is None else f" ({', '.join(its.files.values())}, plain or .gz)"
     raise DataError(
         f"Expected {name} in {where}; got no such files, and {failure}. Put them{names} into a "
-        "folder and pass --data-dir."
+        'folder and pass data_dir="FOLDER".'
     )
 
 
@@ -131,7 +131,7 @@ def _find_torchvision(name: str, its: _Set, folder: Path, asked: bool) -> _Found
         if asked:
             raise DataError(
                 f"Expected {name} as torchvision lays it out in {folder}; got none "
-                f"({reason(error)}). Check --data-dir."
+                f"({reason(error)}). Check the folder."
             ) from error
         return None
 

@@ -191,7 +191,7 @@ def test_bits_become_grey_on_request(tmp_path: Path) -> None:
     assert pixels(tmp_path) == [[[True, True]]]
     assert pixels(tmp_path, channels=1) == [[[255, 255]]]
     assert pixels(tmp_path, channels=1, size=(1, 1)) == [[[255]]]
-    with pytest.raises(DataError, match=r"to resize in .* black and white. Pass --channels 1 too"):
+    with pytest.raises(DataError, match=r"to resize in .* black and white. Pass channels=1 too"):
         opened(tmp_path, size=(1, 1))
 
 
@@ -226,8 +226,8 @@ def _frames(path: Path) -> None:
         ),
         (["1.png", ("2.png", "RGB", (9, 9))], {}, "of one size in .*; got 1 of 3 x 4 RGB, 1 of 9"),
         ([("1.png", "RGB", (9, 9)), "2.png", "3.png"], {}, "got 2 of 3 x 4 .* with 1.png 9 x 9"),
-        (["1.png", ("2 é.png", "L")], {}, "of one mode, .*, with 2 é.png L. Pass --channels 1 or"),
-        ([("1.png", "RGBA")], {}, "with 1.png with alpha. Pass --channels 1 or --channels 3"),
+        (["1.png", ("2 é.png", "L")], {}, "of one mode, .*, with 2 é.png L. Pass channels=1 or"),
+        ([("1.png", "RGBA")], {}, "with 1.png with alpha. Pass channels=1 or channels=3"),
         ([("1.png", "LA")], {}, r"with alpha\. .*transparent becomes white"),
         ([("1.png", "P")], {}, "with 1.png with a palette"),
         ([("1.jpg", "CMYK")], {}, "with 1.jpg CMYK"),
@@ -267,7 +267,7 @@ def test_refused(tmp_path: Path, files: list[Any], options: Any, match: str) -> 
 
 def test_a_transparent_colour_is_not_dropped(tmp_path: Path) -> None:
     save(tmp_path / "x.png", "RGB", (1, 1), color=(1, 2, 3), transparency=(1, 2, 3))
-    with pytest.raises(DataError, match=r"x.png RGB with a transparent colour. Pass --channels"):
+    with pytest.raises(DataError, match=r"x.png RGB with a transparent colour. Pass channels"):
         opened(tmp_path)
     assert pixels(tmp_path, channels=3) == [[[[255]], [[255]], [[255]]]]
 

@@ -223,7 +223,7 @@ class TestMissingMnist:
         for fact in [
             "download failed (Error downloading: <urlopen error no route>)",
             "5,000 training and 1,000 test images",
-            "--data-dir",
+            "data_dir=",
             "PDVAE_DATA_DIR",
             "train-images-idx3-ubyte",
         ]:
@@ -234,7 +234,7 @@ class TestMissingMnist:
     def test_error_when_mnist_is_named(self) -> None:
         with pytest.raises(
             DataError,
-            match=r"Expected MNIST in .*download failed \(Error.*--data-dir.*PDVAE_DATA_DIR"
+            match=r"Expected MNIST in .*download failed \(Error.*data_dir=.*PDVAE_DATA_DIR"
             r".*mnist-sample.*5,000 training and 1,000 test",
         ) as error:
             load_images("mnist")

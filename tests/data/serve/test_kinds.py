@@ -193,7 +193,7 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("labels", "num_classes", "message"),
         [
-            (None, 3, "Name them with --labels"),
+            (None, 3, "Name them with labels="),
             ([0, 3], 3, "labels 0 to 2 for it; got 0 to 3"),
             ([-1, 1], 0, "got -1 to 1"),
             ([0, 123456], 0, "Number the classes from 0"),
