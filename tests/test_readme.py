@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
 from functools import cache, reduce
 from pathlib import Path
@@ -65,6 +67,19 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 def test_examples_in_readmes_are_run(pytestconfig: pytest.Config) -> None:
     tested = {path for part in pytestconfig.getini("testpaths") for path in ROOT.glob(part)}
     assert {ROOT / page for page in READMES if ">>>" in text(page)} <= tested
+
+
+def modules_with_examples() -> list[str]:
+    paths = (path.relative_to(ROOT) for path in (ROOT / "pyro_dvae").rglob("*.py"))
+    return sorted(".".join(path.with_suffix("").parts) for path in paths if ">>> " in text(path))
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_in_docstrings_are_right(name: str) -> None:
+    module = importlib.import_module(name.removesuffix(".__init__"))
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed
 
 
 def test_every_example_is_listed() -> None:

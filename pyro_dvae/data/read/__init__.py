@@ -1,1 +1,1 @@
-"""From files, folders, arrays and named sets to rows as stored."""
+"""Read files, folders, arrays and named data sets as rows; no stored value is changed."""

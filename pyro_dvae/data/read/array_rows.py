@@ -1,4 +1,4 @@
-"""Rows of NumPy arrays, in memory or mapped from a file."""
+"""Rows of NumPy arrays, which lie in memory or are mapped from a file."""
 
 import mmap
 from pathlib import Path
@@ -14,43 +14,45 @@ from pyro_dvae.data.read.errors import reading
 from pyro_dvae.data.read.labels import Labels, checked_labels, number_classes
 
 _KEPT_BYTES = 16 * 2**20
-"""Bytes of a mapped file that stay resident."""
+"""Bytes of a mapped file that may stay in memory."""
 _FAULT_BYTES = 2 * 2**20
-"""What one access may make resident: the kernel maps the pages around it, 2 MiB at most."""
+"""Bytes that one access may bring into memory: the kernel also maps the pages around it."""
 _SCATTERED = 32
-"""Rows that lie apart read at once."""
+"""Rows that are read at once if they do not lie one after another."""
 
 
 class ArrayRows:
-    """Rows of an array that may be larger than memory, read in the order in which they lie.
+    """Rows of an array, which may be larger than memory.
 
-    Byte order and memory layout become torch's; uint16 and uint32, with which torch hardly
-    computes, widen.
+    Rows are read in the order in which they lie in the array. They come in torch's byte order and
+    memory layout. uint16 and uint32 become int32 and int64, since torch has few operations on
+    them.
 
     Args:
         values: (N, *event_shape) numbers, N >= 1.
-        labels: (N,) whole numbers and the names of the classes, or None.
-        what: What the values are, for messages.
+        labels: (N,) whole numbers and the names of the classes; None if there are no labels.
+        what: What the values are, for messages: "the data in x.npy".
 
     Raises:
-        DataError: If the array is not one of numbers, has no rows, or not one label for each.
+        DataError: If the array does not hold numbers, has no rows, or has not one label per row.
     """
 
     def __init__(
         self, values: NDArray[Any], labels: Labels | None = None, what: str = "the data"
     ) -> None:
         self._numpy_dtype = torch_dtype(values, what)
-        self._mmap = getattr(values, "_mmap", None)  # of a numpy.memmap
+        # NumPy keeps the mapping of a file here, also for a part of the file.
+        self._mmap = values._mmap if isinstance(values, np.memmap) else None  # type: ignore[attr-defined]
         self._values = np.asarray(values)
         self._file = _mapping(values)
         self._resident = 0
         self.event_shape = tuple(values.shape[1:])
-        self.dtype: torch.dtype = getattr(torch, self._numpy_dtype)
+        self.dtype = torch.from_numpy(np.empty(0, self._numpy_dtype)).dtype
         self.labels = None if labels is None else checked_labels(labels[0], len(values))
         self.label_names = None if labels is None else labels[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles, those of a `DataLoader`'s workers, say: a file is mapped anew."""
+        """What a copy or a pickle holds; it maps the file anew, in a `DataLoader` worker say."""
         state = {**vars(self), "_mmap": None}
         return state if self._file is None else {**state, "_values": None}
 
@@ -67,7 +69,14 @@ class ArrayRows:
         return len(self._values)
 
     def read(self, index: Tensor) -> Tensor:
-        """Copy the rows at some indices, shape (B, *event_shape)."""
+        """Copy some rows.
+
+        Args:
+            index: (B,) int64 row numbers, in any order.
+
+        Returns:
+            (B, *event_shape) values.
+        """
         ascending, order = index.cpu().sort()  # a file is read forward
         rows, places = ascending.numpy(), order.numpy()
         out = np.empty((len(rows), *self.event_shape), self._numpy_dtype)
@@ -83,8 +92,8 @@ class ArrayRows:
         return torch.from_numpy(out)
 
     def _let_go(self, num_bytes: int) -> None:
-        # Pages that were read count as resident until the kernel needs them; a process that may
-        # use little memory must not appear to hold the file.
+        # Pages that were read count as memory of this process until the kernel needs them. Where
+        # the memory of a process is limited, it must not appear to hold the whole file.
         self._resident += num_bytes
         if self._mmap is not None and self._resident > _KEPT_BYTES:
             self._resident = 0
@@ -93,26 +102,30 @@ class ArrayRows:
 
 
 def _mapping(values: NDArray[Any]) -> tuple[str, int, dict[str, Any]] | None:
-    """File, where its mapping starts, and where and how the values lie there; None in memory."""
-    path = getattr(values, "filename", None)
-    if not isinstance(values, np.memmap) or path is None:
+    """Where the values lie in a file, so that it can be mapped anew; None if they are in memory.
+
+    Returns:
+        The file, the byte at which its mapping starts, and the arguments of `numpy.ndarray` that
+        find the values in the mapping.
+    """
+    if not isinstance(values, np.memmap) or values.filename is None:
         return None
     start = values.offset - values.offset % mmap.ALLOCATIONGRANULARITY
-    # Of a part of the file NumPy knows the offset of the whole.
+    # For a part of the file, `values.offset` is that of the whole array.
     mapped = np.frombuffer(values._mmap, np.uint8)  # type: ignore[attr-defined]
     place = values.ctypes.data - mapped.ctypes.data
     layout = {"shape": values.shape, "dtype": values.dtype, "strides": values.strides}
-    return str(path), start, {**layout, "offset": place}
+    return str(values.filename), start, {**layout, "offset": place}
 
 
 def array_file(path: Path, key: str | None = None, labels: str | Labels | None = None) -> ArrayRows:
-    """Open a ``.npy`` file, which is mapped and not read, or an array in a ``.npz`` file.
+    """Open a ``.npy`` file, which is mapped and not read, or one array of a ``.npz`` file.
 
     Args:
         path: The file; nothing in it is executed.
-        key: Name of the array; needed where a ``.npz`` holds several besides labels.
-        labels: Name of the labels in a ``.npz``, or the labels; ``labels``, else ``y`` of a
-            ``.npz`` if left out.
+        key: Name of the array in a ``.npz``; needed if it holds several arrays besides labels.
+        labels: Name of the array of labels in a ``.npz``, or the labels themselves. If left out,
+            an array called ``labels``, or else ``y``, in a ``.npz`` is the labels.
 
     Returns:
         The rows.

@@ -1,4 +1,4 @@
-"""A user's own data: arrays from NumPy files, and what a run of binary data can take of them."""
+"""Arrays in NumPy files, ``.npy`` and ``.npz``."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,31 +20,31 @@ _DTYPES = (
     *("bool", "uint8", "int8", "int16", "int32", "int64"),
     *("float16", "float32", "float64"),
 )
-_WIDER = {"uint16": "int32", "uint32": "int64"}  # torch hardly computes with these
+_WIDER = {"uint16": "int32", "uint32": "int64"}  # torch has few operations on these
 
 
 class Array(NamedTuple):
-    """N data of a file, and their labels where the file has some."""
+    """The N data of a file, and their labels if the file has any."""
 
     values: Tensor
-    """(N, ...) finite numbers, in the file's dtype or the nearest one that torch computes with."""
+    """(N, ...) finite numbers, of the file's dtype or the nearest that torch computes with."""
     labels: Tensor | None
-    """(N,) int64."""
+    """(N,) int64; None if the file has no labels."""
 
 
 def load_array(path: Path | str, key: str | None = None) -> Array:
     """Read the data in a ``.npy`` or ``.npz`` file; nothing in the file is executed.
 
     Args:
-        path: The file. In a ``.npz`` an array named ``labels``, or else ``y``, is the labels.
-        key: Name of the array to read; needed where a ``.npz`` holds several besides labels.
+        path: The file. In a ``.npz``, an array named ``labels``, or else ``y``, is the labels.
+        key: Name of the array to read; needed if a ``.npz`` holds several besides labels.
 
     Returns:
-        Values and labels, row by row as in the file.
+        Values and labels, in the order of the file.
 
     Raises:
-        DataError: If the file cannot be read, if the key does not tell which array to read, or
-            if that array is not one of finite numbers with labels, if any, for each row.
+        DataError: If the file cannot be read, if the key does not tell which array to read, if
+            that array does not hold finite numbers, or if there are labels but not one per row.
     """
     path = user_path(path)
     if path.suffix.lower() not in SUFFIXES:
@@ -59,22 +59,26 @@ def load_array(path: Path | str, key: str | None = None) -> Array:
 def read_arrays(
     path: Path, key: str | None, labels: str | None = None, *, mapped: bool = False
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Read the array that is meant, and the labels, unchecked.
+    """Read an array and its labels, without checking their values.
 
     Args:
         path: The file.
-        key: Name of the array, where there are several.
-        labels: Name of the labels; one of ``LABEL_KEYS``, if there is one, where left out.
+        key: Name of the array, if there are several.
+        labels: Name of the array of labels; if left out, the first of ``LABEL_KEYS`` that is
+            there.
         mapped: Whether to map a ``.npy`` file into memory instead of reading it.
+
+    Returns:
+        The array, and the labels or None.
 
     Raises:
         DataError: If the names do not tell which arrays to read.
-        Exception: Whatever NumPy and zipfile raise at a damaged file.
+        Exception: Whatever NumPy and zipfile raise if the file is damaged.
     """
     with regular_file(path).open("rb") as file:
         start = file.read(6)
         if start != MAGIC_PREFIX and start[:2] != b"PK":
-            # NumPy would take it for a pickle, and advise its user to trust it.
+            # NumPy would take the file for a pickle and advise to allow pickles.
             raise ValueError(f"it starts with {start!r}" if start else "it has 0 bytes")
         file.seek(0)
         if start == MAGIC_PREFIX:
@@ -104,7 +108,7 @@ def read_arrays(
 
 
 def _pick(names: list[str], key: str | None, path: Path) -> str:
-    """Return the one array that is meant."""
+    """Return the name of the array that a key, or its absence, stands for."""
     if key is None:
         data = [name for name in names if name not in LABEL_KEYS] or names
         if len(data) == 1:
@@ -120,7 +124,7 @@ def torch_dtype(array: NDArray[Any], what: str) -> str:
     """Return the name of an array's dtype, or of the nearest one that torch computes with.
 
     Raises:
-        DataError: If the array is not one of numbers, or has no rows.
+        DataError: If the array does not hold numbers, or has no rows.
     """
     dtype = _WIDER.get(array.dtype.name, array.dtype.name)
     if dtype not in _DTYPES:
@@ -135,7 +139,7 @@ def torch_dtype(array: NDArray[Any], what: str) -> str:
 
 
 def _to_tensor(array: NDArray[Any], what: str) -> Tensor:
-    array = np.asarray(array)  # what is no array in a zip archive comes as bytes
+    array = np.asarray(array)  # a member of a .npz that is no array comes as bytes
     dtype = torch_dtype(array, what)
     wrong = ~np.isfinite(array)
     if wrong.any():

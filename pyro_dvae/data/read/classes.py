@@ -1,4 +1,4 @@
-"""Labels as the classes 0 to C - 1 of a model: those that occur, and no others."""
+"""Number labels as the classes 0 to C - 1 of a model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pyro_dvae.data.read.rows import Rows, Source
 
 
 def only_seen(source: Source) -> Source:
-    """Number the labels of data 0 to C - 1, C the number of those that occur in training.
+    """Number the labels 0 to C - 1, where C is the number of labels that occur in training.
 
-    Labels 1, 2 and 3 become the classes 0, 1 and 2 of the names "1", "2" and "3".
+    For example, labels 1, 2 and 3 become the classes 0, 1 and 2 with the names "1", "2" and "3".
 
     Args:
-        source: Data with labels, or without.
+        source: Data with or without labels.
 
     Returns:
-        The same data if their labels are 0 to C - 1 as they are, or negative, which are refused.
+        The data with new labels. They are the same data if there are no labels, if the labels are
+        0 to C - 1 already, or if some are negative (which are refused later).
     """
     labels = source.train.labels
     if labels is None or (seen := labels.unique())[0] < 0 or len(seen) == int(seen[-1]) + 1:
@@ -31,12 +32,15 @@ def only_seen(source: Source) -> Source:
 
 
 def number_by(rows: Rows, names: Sequence[str] | None) -> Rows:
-    """Number labels by the names of a model's classes; those of other names come after them.
+    """Number labels as a model numbers its classes; labels that the model lacks come after those.
 
     Args:
-        rows: Data with labels, or without. Labels without names are numbers of classes already,
-            unless the names are numbers too.
-        names: Of the classes 0, 1, ..., or None.
+        rows: Data with or without labels. Labels without names are taken for the model's numbers,
+            unless the names of its classes are numbers too.
+        names: The names of the model's classes 0, 1, ...; None if they have no names.
+
+    Returns:
+        The data with new labels, or the same data if nothing changes.
     """
     labels = rows.labels
     if labels is None or names is None or rows.label_names == tuple(names):
@@ -48,18 +52,17 @@ def number_by(rows: Rows, names: Sequence[str] | None) -> Rows:
     known = [*names, *(text for text in texts if text not in names)]
     number = torch.tensor([known.index(text) for text in texts])
     view: Any = copy.copy(rows)
-    # A data set fetches its labels when they are asked for, and keeps them.
-    kept = "_labels" if isinstance(getattr(type(rows), "labels", None), property) else "labels"
-    setattr(view, kept, number[place])
+    view.labels = number[place]
     view.label_names = tuple(known)
     return cast(Rows, view)
 
 
 def all_numbers(names: Sequence[str]) -> bool:
-    """Whether the names are whole numbers, which stand for themselves."""
+    """Whether all names are whole numbers."""
     return all(name.isdecimal() for name in names)
 
 
 def _texts(rows: Rows, labels: list[int]) -> list[str]:
+    """The name of each label; the number itself where it has no name."""
     names = rows.label_names
     return [names[i] if names is not None and 0 <= i < len(names) else str(i) for i in labels]

@@ -1,4 +1,4 @@
-"""Where data sets with a name lie, and how torchvision fetches them."""
+"""Folders in which named data sets are looked for, and their download by torchvision."""
 
 import io
 import os
@@ -11,22 +11,22 @@ from typing import Any
 
 
 def data_folders() -> list[Path]:
-    """Return the folder that ``PDVAE_DATA_DIR`` names, if set, and the user's cache."""
+    """The folder that ``PDVAE_DATA_DIR`` names, if it is set, and then the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyro_dvae"
     named = os.environ.get("PDVAE_DATA_DIR")
     return [Path(named).expanduser(), cache] if named else [cache]
 
 
 def fetch(name: str, folder: Path, **options: Any) -> str | None:
-    """Have torchvision download a data set.
+    """Let torchvision download a data set.
 
     Args:
-        name: A class of ``torchvision.datasets``.
-        folder: Where to.
+        name: The name of a class of ``torchvision.datasets``.
+        folder: The folder to download into.
         options: Further arguments of the class.
 
     Returns:
-        None, or why that failed.
+        None, or the reason if the download failed.
     """
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(10.0)
@@ -34,7 +34,7 @@ def fetch(name: str, folder: Path, **options: Any) -> str | None:
         from torchvision import datasets  # type: ignore[import-untyped, unused-ignore]
 
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            getattr(datasets, name)(str(folder), download=True, **options)
+            vars(datasets)[name](str(folder), download=True, **options)
     except (ImportError, OSError, RuntimeError, HTTPException) as error:
         return f"the download failed ({textwrap.shorten(str(error), 100, placeholder=' ...')})"
     finally:

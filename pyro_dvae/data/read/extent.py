@@ -1,4 +1,4 @@
-"""What decides whether a likelihood takes some values."""
+"""The extent of values: their type, their least and greatest, and whether they are whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READ_BYTES = 2**24
 
 
 class Extent(NamedTuple):
-    """What decides whether a likelihood takes some values."""
+    """What must be known of values to say which likelihoods can model them."""
 
     dtype: torch.dtype
     low: float
@@ -31,7 +31,7 @@ class Extent(NamedTuple):
 
 
 def extent(rows: Rows) -> Extent:
-    """Look at every value, in blocks of bounded memory.
+    """Look at every value of some rows, in blocks of bounded memory.
 
     Raises:
         DataError: If a value is missing or infinite, or a row cannot be read.
@@ -51,7 +51,7 @@ def extent(rows: Rows) -> Extent:
 
 
 def extent_of(values: Tensor) -> Extent:
-    """Look at values in memory, at least one."""
+    """Look at every value of a tensor that holds at least one."""
     low, high = values.min().item(), values.max().item()
     is_binary = bool(((values == 0) | (values == 1)).all())
     return Extent(values.dtype, float(low), float(high), is_binary, is_whole(values))
@@ -63,10 +63,10 @@ def is_whole(values: Tensor) -> bool:
 
 
 def in_blocks(rows: Rows, size: int = _READ_BYTES) -> tuple[Tensor, ...]:
-    """The indices of all rows, in blocks of about so many bytes."""
+    """The numbers of all rows, in blocks that hold about `size` bytes of data each."""
     return torch.arange(len(rows), device="cpu").split(max(1, size // row_bytes(rows)))
 
 
 def row_bytes(rows: Rows) -> int:
-    """The bytes of one row as stored."""
+    """The number of bytes of one row as stored."""
     return max(1, math.prod(rows.event_shape) * rows.dtype.itemsize)

@@ -1,4 +1,4 @@
-"""The name of data by their content."""
+"""Fingerprints, which name data by their content."""
 
 import hashlib
 
@@ -10,13 +10,13 @@ from pyro_dvae.data.read.rows import Source
 
 
 def fingerprint(data: Images | Source) -> str:
-    """Name the data by their content: the first 16 hex digits of a SHA-256.
+    """Return the first 16 hexadecimal digits of the SHA-256 of data and labels.
 
     Args:
-        data: Data and labels, read in blocks; where they came from does not count.
+        data: Data and labels, which are read in blocks. Where they came from does not matter.
 
     Returns:
-        The same string for the same dtypes, shapes and values, and else another one.
+        Equal strings for equal dtypes, shapes and values, and different strings otherwise.
 
     Raises:
         DataError: If a row cannot be read.
@@ -24,7 +24,7 @@ def fingerprint(data: Images | Source) -> str:
     digest = hashlib.sha256()
 
     def add(tensor: Tensor, length: int | None = None) -> None:
-        if length is not None:
+        if length is not None:  # the first block of these rows
             shape = (length, *tensor.shape[1:])
             digest.update(f"{tensor.dtype} {shape};".encode())
         digest.update(tensor.cpu().contiguous().numpy().data)

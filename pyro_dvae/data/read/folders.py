@@ -1,4 +1,4 @@
-"""Folders of images; the names of subfolders are the labels."""
+"""Folders of images, in which the names of subfolders are the labels."""
 
 import os
 from collections import defaultdict
@@ -16,13 +16,13 @@ IMAGE_SUFFIXES = (
     *(".pbm", ".pgm", ".ppm", ".pnm"),
 )
 _COPIES = ("__MACOSX",)
-"""Folders that programs leave behind, with copies of the files beside them or with none."""
+"""Folders that programs leave behind; they hold no images of their own."""
 _NO_IMAGE, _HIDDEN, _BROKEN = "no images", "hidden", "broken links"
 _AGAIN, _SPECIAL = "links to folders that are read already", "pipes or devices"
 
 
 class _LeftOut:
-    """What a folder holds and is not read, by the reason."""
+    """The files and folders that are not read, by the reason."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -32,7 +32,7 @@ class _LeftOut:
         self._by_reason[reason].append(path.relative_to(self._root).as_posix())
 
     def notice(self) -> str | None:
-        """One line; None if all was read."""
+        """One line on what was left out; None if everything was read."""
         parts = []
         if _NO_IMAGE in self._by_reason:
             parts.append(f"being no images: {shorten(self._by_reason[_NO_IMAGE])}")
@@ -49,21 +49,22 @@ class _LeftOut:
 def image_folder(
     folder: Path, *, size: tuple[int, int] | None = None, channels: int | None = None
 ) -> tuple[ImageRows, ImageRows | None, str | None]:
-    """Open a folder of images; the names of subfolders are the labels.
+    """Open a folder of images, in which the names of subfolders are the labels.
 
-    What is hidden is left out, and links are followed, a folder once.
+    Hidden files are left out. Links are followed, but no folder is read twice.
 
     Args:
-        folder: Images, or subfolders of images, or ``train`` and ``test`` with either in them.
-        size: Height and width to resize to.
-        channels: 1 or 3 to convert to.
+        folder: A folder of images, or of subfolders of images, or of the two folders ``train`` and
+            ``test`` that hold either.
+        size: Height and width to resize to; None if the images have one size.
+        channels: 1 to convert to grey, 3 to convert to RGB; None to take the images as they are.
 
     Returns:
-        Training images, test images or None, and a line on what was left out and on images that
-        EXIF says to turn, or None.
+        The training images, the test images or None, and a notice or None. The notice says what
+        was left out, and how many images EXIF says to turn.
 
     Raises:
-        DataError: If there are no images, or they do not go together.
+        DataError: If there are no images, or they differ in size, mode or classes.
     """
     left_out = _LeftOut(folder)
     with reading(folder, "a folder of images"):
@@ -102,7 +103,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _entries(folder: Path, left_out: _LeftOut) -> Iterator[Path]:
-    """Files and then folders that can be read, in the order of their names."""
+    """The files of a folder and then its folders, in the order of their names."""
     for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path)):
         if not _is_shown(path):
             left_out.add(_HIDDEN, path)
@@ -115,7 +116,7 @@ def _entries(folder: Path, left_out: _LeftOut) -> Iterator[Path]:
 
 
 def _below(folder: Path, left_out: _LeftOut, seen: set[tuple[int, int]]) -> Iterator[Path]:
-    """The files of a folder and of those below it, each folder once, whatever links lead to it."""
+    """The files of a folder and of all folders below it; no folder is read twice."""
     for path in _entries(folder, left_out):
         if not path.is_dir():
             yield path
@@ -132,7 +133,7 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 
 def _find(folder: Path, left_out: _LeftOut) -> tuple[list[Path], Labels | None]:
-    """The images and their labels."""
+    """The images of a folder, and their labels if they lie in subfolders."""
     found: list[Path] = []
     by_class: dict[str, list[Path]] = {}
     with reading(folder, "a folder of images"):

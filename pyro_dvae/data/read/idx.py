@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and of the data sets made after it."""
+"""IDX files, the format of MNIST and of data sets that imitate it."""
 
 import gzip
 import math
@@ -19,18 +19,18 @@ IDX_FILES = {
     "test_labels": "t10k-labels-idx1-ubyte",
 }
 
-
 _PIECE = 2**24
+"""Bytes that are unpacked at once."""
 
 
 def read_idx(path: Path | str) -> NDArray[np.uint8]:
-    """Read an IDX file of unsigned bytes, plain or gzipped (whatever its name).
+    """Read an IDX file of unsigned bytes, which may be gzipped, whatever its name.
 
     Args:
         path: The file.
 
     Returns:
-        A writable array of the shape that the file's header states.
+        A writable array of the shape that the header of the file states.
 
     Raises:
         DataError: If the file cannot be read or is not a whole IDX file of unsigned bytes.
@@ -54,7 +54,16 @@ def read_idx(path: Path | str) -> NDArray[np.uint8]:
 
 
 def _read(file: IO[bytes] | gzip.GzipFile, path: Path, num_bytes: int | None) -> NDArray[np.uint8]:
-    """The array of a file that has so many bytes, or None where only reading them tells."""
+    """Read the array of an open IDX file.
+
+    Args:
+        file: The file, at its start.
+        path: Its path, for messages.
+        num_bytes: The size of the file; None if it is gzipped, so that only reading tells.
+
+    Raises:
+        ValueError: If the file is not a whole IDX file of unsigned bytes.
+    """
     # The magic number is two zeros, the element type (8: unsigned byte) and the number of
     # dimensions; then come the dimensions, as big-endian 32-bit integers, and the elements.
     magic = file.read(4)
@@ -67,7 +76,7 @@ def _read(file: IO[bytes] | gzip.GzipFile, path: Path, num_bytes: int | None) ->
     size = start + math.prod(shape)
     if num_bytes not in (None, size):
         raise ValueError(f"it has {num_bytes} bytes, not {size} for its shape {shape}")
-    # A small gzip may unpack to anything; no more is unpacked than its header states.
+    # A small gzipped file may unpack to any size, so no more is unpacked than the header states.
     refuse_too_large(f"{path}, an array of shape {shape}", size, "Split the file.")
     values, filled = np.empty(math.prod(shape), np.uint8), 0
     while part := file.read(min(_PIECE, len(values) - filled)):
@@ -83,15 +92,15 @@ def _read(file: IO[bytes] | gzip.GzipFile, path: Path, num_bytes: int | None) ->
 def find_idx(
     folder: Path, layouts: Sequence[str] = (".",), names: dict[str, str] = IDX_FILES
 ) -> dict[str, Path]:
-    """Find the files of a data set, plain before gzipped.
+    """Find the files of a data set; a plain file comes before a gzipped one.
 
     Args:
-        folder: Where to look.
-        layouts: Folders below it that may hold the files.
-        names: The name of each file, by what it holds.
+        folder: The folder to look in.
+        layouts: The folders below it that may hold the files.
+        names: What a file holds -> its name.
 
     Returns:
-        Those that the fullest layout has.
+        What a file holds -> its path, for the layout that has the most files.
     """
     found = [
         {
@@ -106,13 +115,13 @@ def find_idx(
 
 
 def read_pair(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Read images and their labels.
+    """Read a file of images and the file of their labels.
 
     Returns:
         Arrays of shapes (N, ...) and (N,), N >= 1.
 
     Raises:
-        DataError: If a file is damaged or they do not belong together.
+        DataError: If a file is damaged, or the two do not have the same length.
     """
     x, y = read_idx(images), read_idx(labels)
     if x.size == 0 or y.ndim != 1 or x.shape[:1] != y.shape:

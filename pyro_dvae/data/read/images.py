@@ -1,4 +1,4 @@
-"""Rows of images in files, decoded by Pillow as they are read."""
+"""Rows of image files, which Pillow decodes when they are read."""
 
 import os
 import warnings
@@ -25,46 +25,47 @@ _DTYPES = {
     **dict.fromkeys(("I", "I;16", "I;16L", "I;16B", "I;16N"), torch.int32),
     "F": torch.float32,
 }
-"""What the images of a mode are read as, if nothing is asked for."""
+"""Pillow's mode -> the dtype of such images, if no conversion is asked for."""
 _CONVERTIBLE = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 _TRANSPARENT = " with a transparent colour"
-_MEND = "Replace the file, or take it out."
+_ADVICE = "Replace the file, or take it out."
 _WHY = {mode: "with alpha" for mode in ("LA", "RGBA")} | {"P": "with a palette"}
 
 
 @dataclass(frozen=True)
 class ImageGroup:
-    """Images of one mode and size."""
+    """Some images of one mode and size."""
 
     mode: str
-    """Pillow's: ``"L"`` is grey, ``"1"`` black and white."""
+    """Pillow's name: ``"L"`` is grey, ``"1"`` black and white."""
     height: int
     width: int
     num_images: int
     first: str
-    """The first of them."""
+    """The path of the first of them, below the folder."""
 
     def __str__(self) -> str:
-        """Return how many of which."""
+        """Return for example "3 of 28 x 28 L"."""
         return f"{self.num_images:,} of {self.height} x {self.width} {self.mode}"
 
 
 class ImageRows:
-    """Images in files, decoded when they are read; pixels are as stored, EXIF is ignored.
+    """Rows of image files, which are decoded when they are read.
 
-    Grey images are (H, W), colour images (3, H, W), both uint8; black and white ones are bool,
-    and single channels of 16 or 32 bits int32 or float32.
+    Pixels are taken as stored; what EXIF says about turning them is ignored. A grey image is a row
+    of shape (H, W), a colour image one of (3, H, W), both uint8. Black and white images are bool.
+    Images of one channel with 16 or 32 bits are int32 or float32.
 
     Args:
-        files: The images.
-        root: The folder, for messages.
-        labels: (N,) whole numbers and the names of the classes, or None.
-        size: Height and width to resize to, bilinearly and whatever the proportions.
-        channels: 1 to convert to grey, 3 to RGB; transparent parts become white.
+        files: The image files.
+        root: The folder that holds them, for messages.
+        labels: (N,) whole numbers and the names of the classes; None if there are no labels.
+        size: Height and width to resize to, bilinearly and without keeping the proportions.
+        channels: 1 to convert to grey, 3 to convert to RGB; transparent parts become white.
 
     Raises:
-        DataError: If a file is no image, or the images differ or cannot be taken as they are
-            and no option asks to convert them.
+        DataError: If a file is not an image, or if the images differ or need a conversion that
+            was not asked for.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class ImageRows:
         self.labels = None if labels is None else labels[0]
         self.label_names = None if labels is None else labels[1]
         self.images, self.num_turned = _groups(self._files, root)
-        """The groups found, the largest first; how many of the images EXIF says to turn."""
+        """The groups of images, the largest first; the number of images that EXIF says to turn."""
         _check_modes(self.images, root, size, channels)
         _check_sizes(self.images, root, size)
         mode = {None: self.images[0].mode, 1: "L", 3: "RGB"}[channels]
@@ -94,16 +95,23 @@ class ImageRows:
         return len(self._files)
 
     def read(self, index: Tensor) -> Tensor:
-        """Decode the images at some indices, shape (B, *event_shape)."""
+        """Decode some images.
+
+        Args:
+            index: (B,) int64 image numbers, in any order.
+
+        Returns:
+            (B, *event_shape) pixels.
+        """
         files = [self._files[i] for i in index.tolist()]
-        # Pillow frees the GIL while it decodes.
+        # Threads help, since Pillow releases Python's lock while it decodes.
         with _quiet(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             return torch.stack(list(pool.map(self._decode, files)))
 
     def _decode(self, file: Path) -> Tensor:
         from PIL import Image
 
-        with reading(file, "a whole image", _MEND):
+        with reading(file, "a whole image", _ADVICE):
             with Image.open(file) as stored:
                 image = stored if self._channels is None else _converted(stored, self._channels)
                 if self._size is not None:
@@ -118,7 +126,7 @@ class ImageRows:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out Pillow's warnings of what changes no pixel, such as bad EXIF."""
+    """Hide warnings of Pillow that concern no pixel, such as those on bad EXIF."""
     from PIL import Image
 
     with warnings.catch_warnings():
@@ -128,13 +136,13 @@ def _quiet() -> Iterator[None]:
 
 
 def _groups(files: list[Path], root: Path) -> tuple[list[ImageGroup], int]:
-    """Look at the headers."""
+    """Group the images by mode and size, and count those to turn; only headers are read."""
     from PIL import Image
 
     members: dict[tuple[str, int, int], list[Path]] = defaultdict(list)
     num_turned = 0
     for file in files:
-        with reading(file, "an image", _MEND), _quiet(), Image.open(file) as image:
+        with reading(file, "an image", _ADVICE), _quiet(), Image.open(file) as image:
             members[_mode(image), image.height, image.width].append(file)
             num_turned += _is_turned(image)
     ranked = sorted(members.items(), key=lambda item: -len(item[1]))
@@ -145,18 +153,18 @@ def _groups(files: list[Path], root: Path) -> tuple[list[ImageGroup], int]:
 
 
 def _is_turned(image: Any) -> bool:
-    """Whether EXIF says to turn or to mirror the pixels, which Pillow does for TIFF alone."""
+    """Whether EXIF says to turn or mirror the image. Pillow does so by itself for TIFF alone."""
     if image.format == "TIFF" or "exif" not in image.info:
         return False
-    with suppress(Exception):  # bad EXIF says nothing
+    with suppress(Exception):  # bad EXIF counts as none
         return image.getexif().get(0x0112) in range(2, 9)
     return False
 
 
 def _mode(image: Any) -> str:
-    """Pillow's mode, and what it does not tell."""
+    """Pillow's mode, and what else must be known: several frames, 16 bits, transparency."""
     mode = str(image.mode)
-    if getattr(image, "is_animated", False):
+    if getattr(image, "is_animated", False):  # which only some formats of Pillow have
         return f"{mode} in several frames"
     raw = str(image.tile[0][3]) if image.tile else ""
     if ";16" in raw and not mode.startswith("I"):
@@ -217,7 +225,10 @@ def _converted(image: Any, channels: int) -> Any:
 
 
 def to_tensor(pixels: NDArray[Any]) -> Tensor:
-    """Return decoded pixels, (H, W) or (H, W, C), as (H, W) or (C, H, W); 16 bits become int32."""
+    """Turn decoded pixels (H, W) or (H, W, C) into a tensor (H, W) or (C, H, W).
+
+    Whole numbers of more than 8 bits become int32.
+    """
     if pixels.dtype.kind in "iu" and pixels.dtype.itemsize > 1:
         pixels = pixels.astype(np.int32)
     if pixels.ndim == 3:

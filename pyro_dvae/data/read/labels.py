@@ -1,4 +1,4 @@
-"""Labels: one class for each datum, as numbers, and the names of the classes."""
+"""Labels: the class of each datum, as a number, and the names of the classes."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ from torch import Tensor
 from pyro_dvae.data.read.errors import DataError, shorten
 
 MOST_CLASSES = 10_000
-"""Of a model; labels above it are no classes but numbers."""
+"""The most classes of a model. Labels above that are probably measurements."""
 
 Labels = tuple[Tensor, tuple[str, ...] | None]
-"""(N,) int64, and the name of each label 0, 1, ... where classes have names."""
+"""(N,) int64 labels, and the name of each label 0, 1, ...; None if they have no names."""
 
 
 def checked_labels(labels: Tensor | None, num_data: int, where: str = "") -> Tensor | None:
     """Return labels as int64, shape (num_data,).
 
     Args:
-        labels: One whole number for each datum, of any dtype, or None.
-        num_data: Number of data.
-        where: Where they come from, " in FILE" say, for the message.
+        labels: One whole number per datum, of any dtype; None if there are no labels.
+        num_data: The number of data.
+        where: Where the labels come from, for the message: " in FILE".
 
     Returns:
-        The labels, or None where there are none.
+        The labels, or None if there are none.
 
     Raises:
-        DataError: If the shape is another one or a label is no whole number.
+        DataError: If the shape is not (num_data,), or a label is not a whole number.
     """
     if labels is None:
         return None
@@ -47,15 +47,16 @@ def checked_labels(labels: Tensor | None, num_data: int, where: str = "") -> Ten
 
 
 def class_labels(labels: Tensor | None, num_classes: int, where: str) -> Tensor:
-    """Return labels that a model of C classes takes.
+    """Return labels if a model of C classes takes them.
 
     Args:
         labels: (N,) int64, or None.
-        num_classes: C; 0 for as many as there are, which is checked alone.
-        where: Whose they are, for the message.
+        num_classes: C; 0 if the labels themselves are to say how many classes there are. Then only
+            `MOST_CLASSES` is checked.
+        where: Whose labels they are, for the message: "the test part".
 
     Raises:
-        DataError: If there are none, or one is not 0 to C - 1.
+        DataError: If there are no labels, or one is not in 0 to C - 1.
     """
     if labels is None:
         raise DataError(
@@ -73,19 +74,20 @@ def class_labels(labels: Tensor | None, num_classes: int, where: str) -> Tensor:
 
 
 def number_classes(values: NDArray[Any], where: str) -> Labels:
-    """Turn a label for each datum, numbers or text, into numbers.
+    """Turn one label per datum, a number or a text, into numbers.
 
-    Whole numbers stay what they are, also as text; other text is numbered in sorted order.
+    Whole numbers stay as they are, even if they are stored as text. Other texts are numbered in
+    sorted order.
 
     Args:
         values: (N,) numbers or strings.
         where: Where they come from, for the message.
 
     Returns:
-        The labels, and the names where the values are text.
+        The labels, and their names if the values are texts.
 
     Raises:
-        DataError: If a label is missing, or the values are neither whole numbers nor text.
+        DataError: If a label is missing, or the values are neither whole numbers nor texts.
     """
     if values.ndim != 1 or values.dtype.kind not in "biufUSO":
         raise DataError(

@@ -25,18 +25,21 @@ _HOW_TO_GET = (
 
 
 class Images(NamedTuple):
-    """Images (uint8, shape (N, 28, 28)) and labels (int64, shape (N,)) of a data set.
-
-    ``source`` tells people where the data came from; ``notice`` is a line to show them, or None.
-    """
+    """Images and labels of a data set, split into a training and a test part."""
 
     name: str
     train: Tensor
+    """(N, 28, 28) uint8."""
     test: Tensor
+    """(M, 28, 28) uint8."""
     train_labels: Tensor
+    """(N,) int64."""
     test_labels: Tensor
+    """(M,) int64."""
     source: str
+    """Where the data came from, for people."""
     notice: str | None
+    """A line to show people, or None."""
 
 
 def load_images(
@@ -44,20 +47,24 @@ def load_images(
 ) -> Images:
     """Load MNIST, or the bundled sample of it.
 
+    >>> from pyro_dvae import load_images
+    >>> load_images("mnist-sample").train.shape
+    torch.Size([5000, 28, 28])
+
     Args:
-        name: ``"mnist"``, ``"mnist-sample"`` (which ignores ``data_dir``), or None: MNIST if it
-            can be had, and else the sample with a ``notice`` that says so.
-        data_dir: The one folder to take MNIST from. None: the folder that the environment
-            variable ``PDVAE_DATA_DIR`` names, else the user's cache. In a folder the four IDX
-            files, plain or gzipped, lie in ``MNIST/raw/``, in ``mnist/``, or at its top.
-        download: Whether to download MNIST into the cache where it is in no folder.
+        name: ``"mnist"``, ``"mnist-sample"`` (which ignores ``data_dir``), or None. None loads
+            MNIST if it can be had; otherwise it loads the sample, with a ``notice`` that says so.
+        data_dir: The one folder to take MNIST from. None looks in the folder that the environment
+            variable ``PDVAE_DATA_DIR`` names, and then in the user's cache. In such a folder the
+            four IDX files, plain or gzipped, lie in ``MNIST/raw/``, in ``mnist/``, or at the top.
+        download: Whether to download MNIST into the cache if it is in none of the folders.
 
     Returns:
         The images.
 
     Raises:
-        DataError: If the name is unknown, if a file found is damaged, if ``data_dir`` does not
-            hold MNIST, or if ``"mnist"`` was asked for and cannot be had.
+        DataError: If the name is unknown, if a file is damaged, if ``data_dir`` does not hold
+            MNIST, or if ``"mnist"`` was asked for and cannot be had.
     """
     if name not in (None, *DATA_SETS):
         raise DataError(f"Expected a data set in {DATA_SETS}; got {name!r}. Pass one of these.")

@@ -1,4 +1,4 @@
-"""A look at the header of a ``.npy`` file before NumPy believes it."""
+"""A check of the header of a ``.npy`` file, before NumPy believes it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 def check_npy(file: IO[bytes], num_bytes: int, what: str, *, mapped: bool = False) -> None:
-    """Refuse a header that states more than the file holds, or more than memory does.
+    """Refuse a header that states more numbers than the file or the memory can hold.
 
-    NumPy multiplies the shape in 64 bits, which may overflow, and makes room for all of it before
-    it reads a number.
+    This is needed because NumPy multiplies the shape in 64 bits, which may overflow, and allocates
+    the whole array before it reads a number.
 
     Args:
-        file: At its beginning; it is read up to the numbers.
-        num_bytes: Of the whole file.
+        file: The file, at its start; it is read up to the numbers.
+        num_bytes: The size of the file.
         what: The file, for the message.
-        mapped: Whether the numbers stay in the file.
+        mapped: Whether the numbers stay in the file, so that they need not fit into memory.
 
     Raises:
         DataError: If the array does not fit into memory.
@@ -31,7 +31,7 @@ def check_npy(file: IO[bytes], num_bytes: int, what: str, *, mapped: bool = Fals
     """
     reader = _READERS.get(npy.read_magic(file))
     if reader is None:
-        return  # of named fields, which are refused as no numbers
+        return  # an array of named fields, which is refused later: it does not hold numbers
     shape, _, dtype = reader(file)
     if dtype.hasobject:
         return  # a pickle, which NumPy refuses to load
@@ -45,16 +45,16 @@ def check_npy(file: IO[bytes], num_bytes: int, what: str, *, mapped: bool = Fals
 
 
 def check_npz(archive: ZipFile, name: str, what: str) -> None:
-    """Likewise for one array of a ``.npz``, whose members may be compressed.
+    """Refuse an array of a ``.npz`` whose header states more numbers than can be held.
 
     Args:
-        archive: The file.
-        name: Of the array.
+        archive: The file, whose arrays may be compressed.
+        name: The name of the array.
         what: The file, for the message.
 
     Raises:
         DataError: If the array does not fit into memory.
-        ValueError: If it is damaged.
+        ValueError: If the array is damaged.
     """
     member = f"{name}.npy" if f"{name}.npy" in archive.namelist() else name
     num_bytes = archive.getinfo(member).file_size
@@ -62,5 +62,5 @@ def check_npz(archive: ZipFile, name: str, what: str) -> None:
         if file.read(6) == npy.MAGIC_PREFIX:
             file.seek(0)
             check_npy(file, num_bytes, f"{what}, array {name!r}")
-        else:  # NumPy gives its bytes, which are refused as no array
+        else:  # NumPy returns the bytes, which are refused later: they are not an array
             refuse_too_large(f"{what}, {name!r}", num_bytes, "Save arrays.")

@@ -1,4 +1,4 @@
-"""Rows: N data in their stored form, wherever they lie."""
+"""Rows: N data in the form in which they are stored, in memory or in files."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,11 +12,11 @@ from pyro_dvae.data.read.labels import checked_labels
 
 
 class Rows(Protocol):
-    """N data as stored, that need not fit into memory, and what is known of each."""
+    """N data as they are stored, with their labels. They need not fit into memory."""
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one datum: (28, 28), (3, 64, 64) with channels first, (5,) for a table."""
+        """Shape of one datum: (28, 28), (3, 64, 64) with channels first, (5,) in a table."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -24,23 +24,23 @@ class Rows(Protocol):
 
     @property
     def labels(self) -> Tensor | None:
-        """(N,) int64, or None."""
+        """(N,) int64; None if there are no labels."""
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """Name of each label 0, 1, ..., where the source has names."""
+        """The name of each label 0, 1, ...; None if they have no names."""
 
     def __len__(self) -> int:
         """Return N."""
 
     def read(self, index: Tensor) -> Tensor:
-        """Read some rows, their values untouched.
+        """Read some rows, with their values as stored.
 
         Args:
-            index: Indices, int64, shape (B,), in any order, also repeated.
+            index: (B,) int64 row numbers, in any order; a number may occur twice.
 
         Returns:
-            (B, *event_shape) values in the order asked for.
+            (B, *event_shape) values, in the order of the index.
 
         Raises:
             DataError: If a row cannot be read.
@@ -48,19 +48,19 @@ class Rows(Protocol):
 
 
 class Source(NamedTuple):
-    """A user's data, opened, and where they came from."""
+    """Opened data, and where they came from."""
 
     name: str
-    """The name asked for, or the name of the file or folder."""
+    """The name of the data set, or of the file or folder."""
     where: str
-    """Tells people where the data lie."""
+    """Where the data lie, for people."""
     train: Rows
     test: Rows | None
-    """The data that the source itself keeps apart for testing."""
+    """The data that the source itself keeps apart for testing; None if there are none."""
     notice: str | None
     """A line to show people, or None."""
     arguments: Mapping[str, Any] = MappingProxyType({})
-    """What `open_source` was given to open the data; empty where it did not open them."""
+    """The arguments of `open_source` that opened the data; empty if it did not open them."""
 
 
 class TensorRows:
@@ -68,11 +68,11 @@ class TensorRows:
 
     Args:
         values: (N, *event_shape), N >= 1.
-        labels: (N,) whole numbers, or None.
-        label_names: Name of each label 0, 1, ..., or None.
+        labels: (N,) whole numbers; None if there are no labels.
+        label_names: The name of each label 0, 1, ...; None if they have no names.
 
     Raises:
-        DataError: If there are no rows, or not one label for each.
+        DataError: If there are no rows, or there is not one label per row.
     """
 
     def __init__(
@@ -97,16 +97,23 @@ class TensorRows:
         return len(self._values)
 
     def read(self, index: Tensor) -> Tensor:
-        """Return the rows at some indices, shape (B, *event_shape)."""
+        """Return some rows.
+
+        Args:
+            index: (B,) int64 row numbers.
+
+        Returns:
+            (B, *event_shape) values.
+        """
         return self._values[index]
 
 
 class SubsetRows:
-    """A view of some rows of others.
+    """A view of some of the rows of other data.
 
     Args:
-        rows: The others.
-        index: (N,) indices of the rows to show, int64, in the order to show them.
+        rows: The other data.
+        index: (N,) int64 numbers of the rows to show, in the order to show them.
     """
 
     def __init__(self, rows: Rows, index: Tensor) -> None:
@@ -120,5 +127,12 @@ class SubsetRows:
         return len(self.index)
 
     def read(self, index: Tensor) -> Tensor:
-        """Return the rows at some indices of the view, shape (B, *event_shape)."""
+        """Read some rows of the view.
+
+        Args:
+            index: (B,) int64 numbers, counted within the view.
+
+        Returns:
+            (B, *event_shape) values.
+        """
         return self.rows.read(self.index[index])

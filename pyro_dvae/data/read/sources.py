@@ -1,4 +1,4 @@
-"""Opening a user's data, whatever they lie in."""
+"""Open the data of a user: a named data set, a file, or a folder."""
 
 import difflib
 import os
@@ -30,7 +30,7 @@ _OPTIONS = {
     "a folder of IDX files": (),
     "a folder of images": ("size", "channels"),
 }
-"""The options that each kind of data takes."""
+"""Kind of data -> the options of `open_source` that it takes."""
 
 
 def open_source(
@@ -44,28 +44,39 @@ def open_source(
     size: tuple[int, int] | None = None,
     channels: int | None = None,
 ) -> Source:
-    """Open data by name or path; nothing in a file is executed, no value is changed.
+    """Open data by name or path.
+
+    Nothing in a file is executed, and no value is changed unless ``size`` or ``channels`` ask for
+    it.
+
+    >>> from pyro_dvae.data import open_source
+    >>> source = open_source("mnist-sample")
+    >>> len(source.train), source.train.event_shape
+    (5000, (28, 28))
 
     Args:
-        data: ``"mnist"``, ``"mnist-sample"`` or None, as `load_images` takes them; one of
-            ``TORCHVISION_SETS``; or a path: ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.parquet``,
-            an IDX file or a folder of the four, a folder of images. A name comes first: write
-            ``./mnist`` for a folder of this name.
-        data_dir: Folder of the files of a data set with a name.
-        key: Name of the array in a ``.npz``.
-        columns: Columns of a table, by name or by number, counted from 0.
-        labels: Column of a table, array of a ``.npz``, or file of one label for each row.
-        header: Whether the first line of a ``.csv`` or ``.tsv`` names the columns; told by its
-            cells if left out.
-        size: Height and width to resize images to, bilinearly and whatever the proportions.
-        channels: 1 to convert images to grey, 3 to RGB; transparent parts become white.
+        data: A name or a path. Names are ``"mnist"``, ``"mnist-sample"`` and those in
+            ``TORCHVISION_SETS``; None is MNIST, or else the bundled sample of it. A path leads to
+            a ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.parquet`` or IDX file, to a folder of
+            MNIST's four IDX files, or to a folder of images. A name comes before a path of the
+            same spelling: write ``./mnist`` for the folder.
+        data_dir: The folder that holds the files of a named data set.
+        key: The name of the array in a ``.npz`` file.
+        columns: The columns of a table to take, by name or by number, counted from 0.
+        labels: Where the labels are: a column of a table, an array of a ``.npz`` file, or a file
+            of its own with one label per row.
+        header: Whether the first line of a ``.csv`` or ``.tsv`` file names the columns. None tells
+            by the cells of that line.
+        size: Height and width to resize images to, bilinearly and without keeping the proportions.
+        channels: 1 to convert images to grey, 3 to convert them to RGB; transparent parts become
+            white.
 
     Returns:
-        The data.
+        The opened data.
 
     Raises:
-        DataError: If there are no such data, they are damaged, they do not go together, or an
-            option does not go with them.
+        DataError: If there are no such data, if they are damaged or do not fit together, or if an
+            option does not apply to them.
     """
     given: dict[str, Any] = {"data_dir": data_dir, "key": key, "columns": columns}
     given |= {"labels": labels, "header": header, "size": size, "channels": channels}
@@ -84,7 +95,7 @@ def open_source(
 
 
 def _named(name: str | None, options: dict[str, Any]) -> Source:
-    """A data set that has a name; MNIST, or else the bundled sample of it, where that is None."""
+    """Open a named data set; None is MNIST, or else the bundled sample of it."""
     _check_options("the name of a data set", options)
     folder = user_path(options["data_dir"]) if "data_dir" in options else None
     if name is not None and name in TORCHVISION_SETS:
@@ -96,7 +107,7 @@ def _named(name: str | None, options: dict[str, Any]) -> Source:
 
 
 def _in_files(data: str | Path, options: dict[str, Any]) -> Source:
-    """The data in a file or a folder."""
+    """Open the data in a file or a folder."""
     path, kind = _kind(data)
     _check_options(kind, options)
     labels = options.get("labels")
@@ -118,13 +129,13 @@ def _in_files(data: str | Path, options: dict[str, Any]) -> Source:
     else:
         train = _array(path, options.get("key"), labels)
     for rows in (train,) if test is None else (train, test):
-        shape = rows.event_shape  # commands look at a row in double precision
+        shape = rows.event_shape  # a row is also looked at in double precision
         refuse_too_large(f"a row of shape {shape}", 16 * row_bytes(rows), "Cut the rows up.")
     return Source(path.name or str(path), str(path), train, test, notice)
 
 
 def _kind(data: str | Path) -> tuple[Path, str]:
-    """What a path leads to."""
+    """The path, and the kind of data that it leads to: a key of `_OPTIONS`."""
     path = user_path(data)
     names = DATA_SETS + TORCHVISION_SETS
     if not str(data).strip() or not path.exists():
@@ -198,7 +209,7 @@ def _array(path: Path, key: str | None, labels: Column | None) -> Rows:
 
 
 def _label_file(labels: Column | None) -> Labels | None:
-    """The labels in a file of their own."""
+    """Read labels that are in a file of their own."""
     if labels is None:
         return None
     path, kind = _kind(str(labels))

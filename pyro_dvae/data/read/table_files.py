@@ -1,4 +1,4 @@
-"""Tables of numbers: CSV, TSV and Parquet files, read by pandas."""
+"""Tables of numbers in CSV, TSV and Parquet files, which pandas reads."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from pyro_dvae.data.read.rows import TensorRows
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 
 MOST_COLUMNS = 2**16
-"""Of a table; pandas takes a tenth of a millisecond for each."""
+"""The most columns of a table: pandas takes a tenth of a millisecond per column."""
 _CELL_BYTES = 24
-"""What a cell takes while a table is read, as measured: twice 8 bytes, and its text."""
+"""Bytes per cell while a table is read, as measured: twice 8 bytes, and the text."""
 _LOOK = 2**24
-"""Bytes of a text that are looked at before it is read."""
+"""Bytes at the start of a text file that are looked at before the whole is read."""
 
 Column = str | int
 """A column's name, or its number, counted from 0."""
@@ -33,9 +33,9 @@ class TableRows(TensorRows):
     Args:
         values: (N, C) numbers.
         columns: The names of the C columns.
-        labels: (N,) whole numbers and the names of the classes, or None.
-        notice: How the header was taken, where that needs telling.
-        repeated: Those of the names that the file has more than once.
+        labels: (N,) whole numbers and the names of the classes; None if there are no labels.
+        notice: A line on how the header was read, for people; None if there is nothing to say.
+        repeated: The names that more than one column has.
     """
 
     def __init__(
@@ -58,22 +58,23 @@ def table_file(
 ) -> TableRows:
     """Read a table; nothing in the file is executed.
 
-    A cell that is empty, or ``NA``, ``NaN``, ``null``, ..., is missing, and becomes NaN.
+    A cell is missing, and becomes NaN, if it is empty or says ``NA``, ``NaN``, ``null``, ...
 
     Args:
-        path: A ``.csv`` with commas, a ``.tsv`` with tabs, or a ``.parquet`` file.
-        columns: The columns to take, ``"3-7"`` for a range of numbers; if left out all but that
-            of the labels.
-        labels: The column of the labels, whole numbers or names.
-        header: Whether the first line of a ``.csv`` or ``.tsv`` holds the names of the columns. If
-            left out it does where a cell is no number, or where the cells are 0, 1, 2, ...
+        path: A ``.csv`` file with commas, a ``.tsv`` file with tabs, or a ``.parquet`` file.
+        columns: The columns to take; ``"3-7"`` is a range of column numbers. None takes all
+            columns but that of the labels.
+        labels: The column of the labels, which are whole numbers or names; None for no labels.
+        header: Whether the first line of a ``.csv`` or ``.tsv`` file holds the names of the
+            columns. None decides by the cells: the line is a header if its cells are text, if
+            some text stands above a number, or if the cells are 0, 1, 2, ...
 
     Returns:
-        The rows, in the narrowest dtype that holds every column.
+        The rows, of the narrowest dtype that holds every column.
 
     Raises:
-        DataError: If the file is damaged, there is no such column, or one that is taken holds
-            anything but numbers.
+        DataError: If the file is damaged, if there is no such column, or if a column that is taken
+            holds anything but numbers.
     """
     is_parquet = path.suffix.lower() == ".parquet"
     if is_parquet and header is not None:
@@ -100,7 +101,7 @@ def table_file(
 
 
 _Table = tuple[list[str], Any, NDArray[Any] | None, str | None]
-"""Names of all columns, the data frame, the labels as text, and how the header was taken."""
+"""Names of all columns, the data frame, the labels as text, and a notice on the header."""
 
 
 def _read_text(path: Path, labels: Column | None, header: bool | None) -> _Table:
@@ -110,7 +111,7 @@ def _read_text(path: Path, labels: Column | None, header: bool | None) -> _Table
     _refuse_large_text(path, separator)
 
     def parse(**options: Any) -> Any:
-        # An open file, for pandas would take some names for addresses of the network.
+        # pandas gets an open file, since it would take some file names for network addresses.
         with path.open(encoding="utf-8-sig", newline="") as file:
             return pd.read_csv(file, sep=separator, low_memory=False, **options)
 
@@ -126,10 +127,10 @@ def _read_text(path: Path, labels: Column | None, header: bool | None) -> _Table
     whole: dict[str, Any] = {
         "header": 0 if has_header else None,
         "names": list(range(width)),
-        "skip_blank_lines": width > 1,  # where a line is a cell it is a missing one
+        "skip_blank_lines": width > 1,  # in a table of one column a blank line is a missing cell
     }
     if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
-        whole["float_precision"] = "round_trip"  # which later is the default
+        whole["float_precision"] = "round_trip"  # the default of later versions
     frame, classes = parse(**whole), None
     if labels is not None:
         its = [_find(names, labels, path)]
@@ -164,7 +165,7 @@ def _read_parquet(path: Path, labels: Column | None) -> _Table:
 
 
 def _refuse_large_text(path: Path, separator: str) -> None:
-    """Refuse a text of more columns than one can train on, or of more cells than memory holds."""
+    """Refuse a text file with too many columns, or with more cells than fit into memory."""
     with path.open("rb") as file:
         start = file.read(_LOOK)
     lines = start.splitlines(keepends=True) or [b""]
@@ -190,12 +191,12 @@ def _refuse_large(path: Path, num_rows: int, num_columns: int) -> None:
 
 
 def _header(start: list[list[str]]) -> tuple[bool, str | None]:
-    """Whether the first line is a header, and what to tell of it."""
+    """Whether the first line is a header, and a notice about it, or None."""
     first, second = start[0], start[-1]
     text = [bool(cell.strip()) and not _is_number(cell) for cell in first]
     if len(first) > 1 and [cell.strip() for cell in first] == [str(i) for i in range(len(first))]:
         return True, (
-            f"the first line, the numbers 0 to {len(first) - 1}, is taken for a header; if it is "
+            f"the first line, the numbers 0 to {len(first) - 1}, is read as the header; if it is "
             "data, pass header=False"
         )
     above_number = any(t and _is_number(cell) for t, cell in zip(text, second, strict=True))
@@ -219,7 +220,7 @@ def _is_number(cell: str) -> bool:
 def _taken(
     names: list[str], columns: Sequence[Column] | None, labels: Column | None, path: Path
 ) -> list[int]:
-    """Numbers of the columns to take."""
+    """The numbers of the columns to take."""
     if columns is not None:
         taken = [i for column in columns for i in _range(names, column, path)]
     else:
@@ -267,7 +268,7 @@ def _values(frame: Any, taken: list[int], names: list[str], path: Path) -> NDArr
     some = frame if whole else frame.iloc[:, taken]
     dtypes = set(some.dtypes)
     if len(dtypes) == 1 and isinstance(dtype := dtypes.pop(), np.dtype) and dtype.kind in "biuf":
-        # Column by column it would take ten times as long.
+        # To convert column by column takes ten times as long.
         return np.require(some.to_numpy(), requirements=("C", "W"))
     arrays = [_numbers(frame.iloc[:, i], names[i], path) for i in taken]
     return np.stack(arrays, axis=1, dtype=np.result_type(*arrays))
@@ -280,7 +281,7 @@ def _numbers(column: Any, name: str, path: Path) -> NDArray[Any]:
     if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
         if isinstance(column.dtype, np.dtype):
             return np.asarray(column)
-        # What may be missing has dtypes of its own in pandas.
+        # pandas has dtypes of its own for columns in which cells may be missing.
         if missing.any():
             return np.asarray(column.to_numpy("float64", na_value=np.nan))
         return np.asarray(column.to_numpy(column.dtype.numpy_dtype))

@@ -1,4 +1,4 @@
-"""Data sets of torchvision by name: found in a folder, or else downloaded into the cache."""
+"""Named data sets of torchvision, which are found in a folder or downloaded into the cache."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,18 +12,23 @@ from pyro_dvae.data.read.errors import DataError, reason
 from pyro_dvae.data.read.idx import IDX_FILES, find_idx, read_pair
 from pyro_dvae.data.read.rows import Rows, Source, TensorRows
 
-_DEBIAN = Path("/usr/share/datasets")  # where a distribution's packages put them
+_DEBIAN = Path("/usr/share/datasets")
+"""The folder into which packages of Debian put data sets."""
 
 
 class _Set(NamedTuple):
     """How torchvision names a data set and its parts."""
 
     cls: str
+    """The name of the class in ``torchvision.datasets``."""
     train: Mapping[str, Any]
+    """The arguments of the class for the training part."""
     test: Mapping[str, Any]
+    """The arguments of the class for the test part."""
     files: Mapping[str, str] | None = None
-    """Of a set that comes as IDX files."""
+    """What a file holds -> its name; None if the set does not come as IDX files."""
     notice: str | None = None
+    """A line to show people, or None."""
 
 
 def _emnist(split: str) -> _Set:
@@ -58,16 +63,16 @@ def torchvision_set(name: str, data_dir: Path | None = None) -> Source:
 
     Args:
         name: One of ``TORCHVISION_SETS``; ``"emnist"`` is its balanced split.
-        data_dir: The one folder to take it from, as torchvision lays it out, or with the IDX
-            files at its top or in a folder of the set's name. None: the folder that
-            ``PDVAE_DATA_DIR`` names, the cache, or ``/usr/share/datasets``; else it is
-            downloaded into the cache.
+        data_dir: The one folder to take the data set from. Its files lie as torchvision puts them,
+            or the IDX files lie at the top or in a folder with the name of the set. None looks in
+            the folder that ``PDVAE_DATA_DIR`` names, in the cache, and in ``/usr/share/datasets``;
+            if the set is in none of them, it is downloaded into the cache.
 
     Returns:
-        Its training and test data.
+        The training and the test data.
 
     Raises:
-        DataError: If it cannot be had, or a file is damaged.
+        DataError: If the data set cannot be had, or a file is damaged.
     """
     its = _SETS[name]
     find = _find_torchvision if its.files is None else _find_idx
@@ -97,16 +102,17 @@ _Found = tuple[Rows, Rows] | None
 
 def _find_idx(name: str, its: _Set, folder: Path, asked: bool) -> _Found:
     files = dict(its.files or {})
-    # Files of several sets have the same names: the top of a folder counts if it was named.
+    # Several sets have files of the same names, so the top of a folder counts only if the user
+    # named that folder.
     layouts = [f"{its.cls}/raw", name, *(["."] if asked else [])]
     paths = find_idx(folder, layouts, files)
     if len(paths) < len(files):
         return None
     from torchvision import datasets  # type: ignore[import-untyped, unused-ignore]
 
-    cls = getattr(datasets, its.cls)
-    splits = getattr(cls, "classes_split_dict", {})
-    classes = tuple(splits.get(its.train.get("split"), cls.classes))
+    cls = vars(datasets)[its.cls]
+    split = its.train.get("split")
+    classes = tuple(cls.classes if split is None else cls.classes_split_dict[split])
     parts = []
     for part in ("train", "test"):
         x, y = read_pair(paths[f"{part}_images"], paths[f"{part}_labels"])
@@ -117,9 +123,9 @@ def _find_idx(name: str, its: _Set, folder: Path, asked: bool) -> _Found:
 def _find_torchvision(name: str, its: _Set, folder: Path, asked: bool) -> _Found:
     from torchvision import datasets
 
-    cls: Callable[..., Any] = getattr(datasets, its.cls)
+    cls: Callable[..., Any] = vars(datasets)[its.cls]
     try:
-        # CIFAR's files are pickles; torchvision opens none whose checksum is not the known one.
+        # CIFAR's files are pickles. torchvision opens them only if their checksums are right.
         train, test = (DatasetRows(cls(str(folder), **part)) for part in (its.train, its.test))
         return _in_memory(train), _in_memory(test)
     except ModuleNotFoundError as error:

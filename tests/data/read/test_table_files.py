@@ -37,7 +37,7 @@ def values_of(rows: TableRows) -> list[list[float]]:
         ("\ufeffa, b c \r\n1,2\r\n3,4", ("a", "b c"), [[1, 2], [3, 4]], None),
         ('"a,1","b""\nc"\n1,2\n', ("a,1", 'b"\nc'), [[1, 2]], None),
         ("1,2\n3,4\n", ("0", "1"), [[1, 2], [3, 4]], "no header line"),
-        ("0,1\n5,6\n", ("0", "1"), [[5, 6]], "the numbers 0 to 1, is taken for a header"),
+        ("0,1\n5,6\n", ("0", "1"), [[5, 6]], "the numbers 0 to 1, is read as the header"),
         ("y,0,1\n5,6,7\n", ("y", "0", "1"), [[5, 6, 7]], None),
         ("5.5,2\n6.5,NA\n", ("0", "1"), [[5.5, 2], [6.5, np.nan]], "no header line"),
         ("NA,2\n6.5,1\n", ("0", "1"), [[np.nan, 2], [6.5, 1]], "no header line"),
