@@ -166,7 +166,6 @@ _NOT_YET = {
     "data.look.fits",
     "data.serve.kinds",
     "data.serve.prepare",
-    "networks.convolution",
     "runs.checkpoints",
     "runs.estimators",
     "runs.log",

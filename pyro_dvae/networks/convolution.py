@@ -1,7 +1,8 @@
-"""Convolutional residual networks for images of any size, plain torch.
+"""Convolutional residual networks for images of any size.
 
-Each side of an image is halved, rounded up, while it is longer than 8; the decoder passes through
-the same sizes back. No layer mixes the data of a batch.
+The encoder computes feature maps of smaller and smaller sizes: each side is halved, and rounded up,
+while it is longer than 8. The decoder passes through the same sizes in reverse. No layer mixes the
+data of a batch.
 """
 
 from __future__ import annotations
@@ -15,21 +16,27 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 SMALL = 8
-"""No side of the last map is longer."""
+"""The longest side of the last feature map."""
 WIDTH = 16
-"""Channels of the first map, unless the user says otherwise."""
+"""The default number of channels of the first feature map."""
 
 Size = tuple[int, int]
 
 
 def grid_size(event_shape: Sequence[int]) -> Size:
-    """Height and width of an image's last map: D of a spatial grid is their product.
+    """Height and width of the last feature map of an image.
+
+    With `grid=True` there is one latent per position of that map, so D must be their product.
+
+    >>> from pyro_dvae import grid_size
+    >>> grid_size((28, 28))
+    (7, 7)
 
     Args:
         event_shape: (H, W) or (channels, H, W).
 
     Raises:
-        ValueError: no image.
+        ValueError: the shape is not that of an image.
     """
     return _sizes(event_shape)[-1]
 
@@ -38,14 +45,18 @@ class ConvEncoder(nn.Module):
     """Images (B, *event) -> (B, D, C): strided 3 x 3 convolutions and residual blocks.
 
     Args:
-        event_shape: (H, W) or (channels, H, W), any sizes.
-        num_latents: D.
-        num_outputs: C; the logits of K categories for a mean-field guide.
-        width: channels of the first map; the next has twice, all others four times as many.
-        grid: a latent a position of the last map, row by row, rather than all from all of it.
+        event_shape: (H, W) or (channels, H, W), of any size.
+        num_latents: D, the number of latents of a code.
+        num_outputs: C, the number of outputs per latent. A mean-field guide needs the logits of K
+            categories, C = K.
+        width: the number of channels of the first feature map. The second map has twice as many,
+            all others four times as many.
+        grid: whether each latent is computed from one position of the last map, row by row. If
+            not, every latent is computed from the whole map.
 
     Raises:
-        ValueError: no image, or D is not the number of positions of the grid.
+        ValueError: the shape is not that of an image, or D is not the number of positions of the
+            grid.
     """
 
     def __init__(
@@ -85,20 +96,24 @@ class ConvEncoder(nn.Module):
 
 
 class ConvDecoder(nn.Module):
-    """Codes (..., D, K) -> parameters (..., *event): `ConvEncoder`'s sizes, backwards.
+    """Codes (..., D, K) -> parameters (..., *event), through the sizes of `ConvEncoder` in reverse.
 
-    Maps are convolved and then enlarged, by repeating the nearest value, to exactly the next size.
+    Each feature map is convolved, and then enlarged to exactly the next size by repeating the
+    nearest value.
 
     Args:
-        event_shape: (H, W) or (channels, H, W), any sizes.
-        num_latents: D.
-        num_categories: K.
-        width: channels of the last map but the image, as `ConvEncoder`'s.
-        num_params: the likelihood's parameters per element of a datum.
-        grid: a latent a position of the smallest map, as `ConvEncoder`'s.
+        event_shape: (H, W) or (channels, H, W), of any size.
+        num_latents: D, the number of latents of a code.
+        num_categories: K, the number of categories of a latent.
+        width: the number of channels of the last feature map before the image. The map before it
+            has twice as many, all others four times as many.
+        num_params: the number of parameters of the likelihood per element of a datum.
+        grid: whether each latent gives one position of the first, smallest map, row by row. If
+            not, the whole code gives the whole map.
 
     Raises:
-        ValueError: no image, or D is not the number of positions of the grid.
+        ValueError: the shape is not that of an image, or D is not the number of positions of the
+            grid.
     """
 
     def __init__(
@@ -142,7 +157,7 @@ class ConvDecoder(nn.Module):
 
 
 class _Residual(nn.Module):
-    """x + f(x), with f small at first so that any depth starts near the identity."""
+    """x + f(x). f is small at first, so that a network of any depth begins near the identity."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -155,6 +170,8 @@ class _Residual(nn.Module):
 
 
 class _Enlarge(nn.Module):
+    """Enlarge a map to a size by repeating the nearest value."""
+
     def __init__(self, size: Size) -> None:
         super().__init__()
         self.size = size
@@ -164,7 +181,10 @@ class _Enlarge(nn.Module):
 
 
 def _conv(now: int, then: int, stride: Size = (1, 1), gain: float = 1.0) -> nn.Conv2d:
-    """3 x 3, which a stride of 2 makes half as large, rounded up; keeps the variance of ReLUs."""
+    """A 3 x 3 convolution, with weights that keep the variance through a ReLU.
+
+    A stride of 2 halves a side, rounded up.
+    """
     layer = nn.Conv2d(now, then, 3, stride, padding=1)
     nn.init.normal_(layer.weight, std=gain * math.sqrt(2 / (9 * now)))
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
@@ -172,16 +192,19 @@ def _conv(now: int, then: int, stride: Size = (1, 1), gain: float = 1.0) -> nn.C
 
 
 def _channels_last(maps: Tensor) -> Tensor:
-    """Laid out so that a CPU convolves nearly twice as fast."""
+    """The same maps in a memory layout in which a CPU convolves nearly twice as fast."""
     return maps.contiguous(memory_format=torch.channels_last)
 
 
 def _sizes(event_shape: Sequence[int]) -> list[Size]:
-    """Of the image and of every map, the smallest last; a small image has one map of its size."""
+    """The sizes of the image and of every map, the smallest last.
+
+    There is at least one map; that of a small image has the size of the image.
+    """
     if len(event_shape) not in (2, 3) or min(event_shape) < 1:
         raise ValueError(
             "Expected images (H, W) or (channels, H, W) for a convolutional network; got data of "
-            f"shape {tuple(event_shape)}. Use the mlp network."
+            f'shape {tuple(event_shape)}. Use network="mlp".'
         )
     sizes = [(int(event_shape[-2]), int(event_shape[-1]))]
     while max(sizes[-1]) > SMALL or len(sizes) == 1:
@@ -200,9 +223,9 @@ def _plan(
     if grid and num_latents != math.prod(sizes[-1]):
         height, width = sizes[-1]
         raise ValueError(
-            f"Expected {height * width} latents, one a position of the {height} x {width} grid of "
-            f"images {tuple(event_shape)}; got {num_latents}. Use {height * width} latents "
-            f"(--latents {height * width}), or a network without a grid."
+            f"Expected {height * width} latents, one per position of the {height} x {width} grid "
+            f"of images {tuple(event_shape)}; got {num_latents}. Use num_latents="
+            f"{height * width}, or a network without a grid."
         )
     channels = [1 if len(event_shape) == 2 else int(event_shape[0])]
     return sizes, channels + [width * min(4, 2**level) for level in range(len(sizes) - 1)]

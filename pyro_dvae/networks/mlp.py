@@ -1,8 +1,8 @@
-"""Encoders and decoders: plain torch modules, sized from the data.
+"""Multilayer perceptrons: encoder, decoder, baseline and control variate.
 
-An encoder maps (B, *event) to logits (B, D, K). A decoder maps codes (..., D, K) with any leading
-dimensions to the likelihood's parameters (..., *event), or (..., *event, num_params) where the
-likelihood needs more than one parameter an element.
+An encoder maps data (B, *event) to logits (B, D, K). A decoder maps codes (..., D, K), with any
+leading dimensions, to the parameters of the likelihood: (..., *event), or (..., *event, num_params)
+if the likelihood needs more than one parameter per element.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from torch.nn.modules import module
 
 
 class Layers(nn.Sequential):
-    """Linear layers and ReLU, called as one: to call a module takes as long as a small layer does.
+    """Linear layers and ReLUs, computed without calling each as a module.
 
-    A layer that is something else, or that somebody has changed or watches through a hook, is
-    called as ever.
+    This is faster, because calling a module takes as long as computing a small layer. A layer is
+    called as a module if it is of another class, if its `forward` was replaced, or if it has a
+    hook.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -41,7 +42,11 @@ class Layers(nn.Sequential):
 
 
 def mlp(sizes: Sequence[int]) -> Layers:
-    """Linear layers of the given sizes with ReLU between them."""
+    """Linear layers of the given sizes, with a ReLU after each but the last.
+
+    Args:
+        sizes: the sizes of input, hidden layers and output.
+    """
     layers: list[nn.Module] = []
     for size_in, size_out in pairwise(sizes):
         layers += [nn.Linear(size_in, size_out), nn.ReLU()]
@@ -49,13 +54,19 @@ def mlp(sizes: Sequence[int]) -> Layers:
 
 
 class MLPEncoder(nn.Module):
-    """f_phi: (B, *event) -> logits (B, D, K); 784-512-256-(D·K) with ReLU in [JL25].
+    """f_phi: (B, *event) -> logits (B, D, K); layers 784-512-256-(D·K) with ReLU in [JL25].
+
+    >>> import torch
+    >>> from pyro_dvae import MLPEncoder
+    >>> MLPEncoder((28, 28), num_latents=4, num_categories=8)(torch.zeros(5, 28, 28)).shape
+    torch.Size([5, 4, 8])
 
     Args:
-        event_shape: shape of one datum.
-        num_latents: D.
-        num_categories: K.
-        hidden: sizes of the hidden layers, from the data to the code.
+        event_shape: the shape of one datum.
+        num_latents: D, the number of latents of a code.
+        num_categories: K, the number of categories of a latent, or whatever number of outputs per
+            latent the guide needs.
+        hidden: the sizes of the hidden layers, from the data to the code.
     """
 
     def __init__(
@@ -83,9 +94,11 @@ class MLPEncoder(nn.Module):
 class MLPBaseline(nn.Module):
     """b_psi: (B, *event) -> (B,), a prediction of the learning signal (Mnih & Gregor 2014).
 
+    Pass it to `ReinforceELBO` as its baseline.
+
     Args:
-        event_shape: shape of one datum.
-        hidden: sizes of the hidden layers.
+        event_shape: the shape of one datum.
+        hidden: the sizes of the hidden layers.
     """
 
     def __init__(self, event_shape: Sequence[int], hidden: Sequence[int] = (100,)) -> None:
@@ -93,20 +106,21 @@ class MLPBaseline(nn.Module):
         self.layers = mlp([math.prod(event_shape), *hidden, 1])
 
     def forward(self, x: Tensor, *_: Tensor) -> Tensor:
-        """(B, *event) -> (B,); labels, if any, are not used."""
+        """(B, *event) -> (B,); labels, if there are any, are ignored."""
         return self.layers(_flat(x)).squeeze(-1)
 
 
 class MLPControl(nn.Module):
-    """RELAX's free part of the control variate, a network of relaxed codes and data.
+    """c_phi(z, x) = w · tanh(A z + C x + b): the learned control variate of RELAX.
 
-    Zero until it is trained (Grathwohl et al. 2018).
+    z is a relaxed code and x a datum (Grathwohl et al. 2018). It is 0 until it is trained. Pass it
+    to `RelaxELBO` as its network.
 
     Args:
-        event_shape: shape of one datum.
-        num_latents: D.
-        num_categories: K.
-        hidden: size of the one hidden layer.
+        event_shape: the shape of one datum.
+        num_latents: D, the number of latents of a code.
+        num_categories: K, the number of categories of a latent.
+        hidden: the size of the one hidden layer.
     """
 
     def __init__(
@@ -120,19 +134,24 @@ class MLPControl(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, codes: Tensor, x: Tensor, *_: Tensor) -> Tensor:
-        """(..., B, D·K) relaxed codes and (B, *event) data -> (..., B, 1)."""
+        """Relaxed codes (..., B, D·K) and data (B, *event) -> (..., B, 1)."""
         return self.out((self.from_code(codes) + self.from_data(_flat(x))).tanh())
 
 
 class MLPDecoder(nn.Module):
     """g_theta: codes (..., D, K) -> parameters (..., *event); (D·K)-256-512-784 in [JL25].
 
+    >>> import torch
+    >>> from pyro_dvae import MLPDecoder
+    >>> MLPDecoder((28, 28), num_latents=4, num_categories=8)(torch.zeros(3, 5, 4, 8)).shape
+    torch.Size([3, 5, 28, 28])
+
     Args:
-        event_shape: shape of one datum.
-        num_latents: D.
-        num_categories: K.
-        hidden: sizes of the hidden layers, from the code to the data.
-        num_params: the likelihood's parameters per element of a datum.
+        event_shape: the shape of one datum.
+        num_latents: D, the number of latents of a code.
+        num_categories: K, the number of categories of a latent.
+        hidden: the sizes of the hidden layers, from the code to the data.
+        num_params: the number of parameters of the likelihood per element of a datum.
     """
 
     def __init__(
@@ -154,5 +173,5 @@ class MLPDecoder(nn.Module):
 
 
 def _flat(x: Tensor) -> Tensor:
-    """(B, *event) -> (B, P), of single numbers too."""
+    """(B, *event) -> (B, P); an event of shape () has P = 1."""
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(-1)

@@ -1,10 +1,11 @@
-"""Whose code a run names: whether this user made the run, on this machine, with code that ran here.
+"""Marks by which a run's own code is trusted: this user made the run, on this machine.
 
-A run's settings may name a network as `module:factory`, and importing a module runs it. Whoever
-gives you a run folder must not choose what your Python runs. So `write_config` leaves a mark beside
-such names: HMAC-SHA256, under a random secret in the user's own folder, of the names and of the
-files that they stand for. A stranger does not know the secret. He may copy a mark that you
-published, but not put his module where yours lies.
+The settings of a run may name a network as `module:factory`, and importing a module runs it. If
+somebody gives you a run folder, that person must not choose what your Python runs. So
+`write_config` writes a mark beside such names: the HMAC-SHA256, with a random secret that lies in
+the user's own folder, of the names and of the paths of their modules. A stranger does not know the
+secret and so cannot make a mark. A stranger can copy a mark that you published, but cannot put
+another module at the path of yours.
 """
 
 from __future__ import annotations
@@ -26,20 +27,24 @@ _BYTES = 32
 
 
 def secret_file() -> Path:
-    """Where the secret lies: `pyro_dvae/secret` in `$XDG_STATE_HOME`, or in ~/.local/state.
+    """The file of the secret: `pyro_dvae/secret` in `$XDG_STATE_HOME`, or in ~/.local/state.
 
     Raises:
-        RuntimeError: there is no home.
+        RuntimeError: there is no home folder.
     """
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "pyro_dvae" / "secret"
 
 
 def make_mark(names: Iterable[str]) -> str | None:
-    """The mark of a run that names this code; None where the secret cannot be kept.
+    """Make the mark of a run that names code.
 
     Args:
-        names: as "module:factory"; code that this process has not imported gets no mark.
+        names: the code, as "module:factory" each.
+
+    Returns:
+        The mark; None if this process has not imported all of the code, or if the secret cannot be
+        kept.
     """
     names = list(names)
     if any(module_of(name) not in sys.modules for name in names):
@@ -55,13 +60,18 @@ def make_mark(names: Iterable[str]) -> str | None:
 
 
 def is_mark(mark: object, names: Iterable[str]) -> bool:
-    """Whether this user's processes made the mark for this code, at the place where it now lies."""
+    """Whether this user made the mark, for this code at the paths where it lies now.
+
+    Args:
+        mark: what stands in the run's settings.
+        names: the code, as "module:factory" each.
+    """
     expected = _mark(names)
     return isinstance(mark, str) and expected is not None and _same(mark, expected)
 
 
 def is_there(name: str) -> bool:
-    """Whether there is a module that the import of "module:factory" would run."""
+    """Whether importing "module:factory" would find a module."""
     return bool(_places(module_of(name)))
 
 
@@ -83,7 +93,7 @@ def _same(mark: str, expected: str) -> bool:
 
 
 def _secret() -> bytes | None:
-    """None where there is none, or where others may know it."""
+    """The secret; None if there is none, or if other users can read its file."""
     try:
         path = secret_file()
         about = path.stat()
@@ -98,11 +108,11 @@ def _secret() -> bytes | None:
 
 
 def _places(module: str) -> list[str]:
-    """Where the import would find the module's top package; nothing is imported to find out."""
+    """The paths at which an import would find the module's top package; nothing is imported."""
     with current_folder_first():
         try:
             spec = importlib.util.find_spec(module.partition(".")[0])
-        except (ValueError, ImportError):  # of __main__, say, or of no name
+        except (ValueError, ImportError):  # raised for __main__, say, or an empty name
             return []
     if spec is None:
         return []
@@ -112,10 +122,10 @@ def _places(module: str) -> list[str]:
 
 @contextmanager
 def current_folder_first() -> Iterator[None]:
-    """Look for modules in the current folder first, as Python does for a script there."""
+    """Look for modules in the current folder first, as Python does when it runs a script there."""
     before = list(sys.path)
     sys.path.insert(0, str(Path.cwd()))
-    importlib.invalidate_caches()  # a file may be younger than the last look
+    importlib.invalidate_caches()  # a file may have been written since the last import
     try:
         yield
     finally:

@@ -188,7 +188,7 @@ def test_run_is_loaded_as_it_was_saved(network: str, tmp_path: Path) -> None:
             lambda: ConvEncoder((3, 33, 45), 4, K, grid=True),
             r"Expected 30 latents, one a position of the 5 x 6 grid .*; got 4\. Use 30 latents",
         ),
-        (lambda: ConvDecoder((28, 28), 4, K, grid=True), "Expected 49 latents.*--latents 49"),
+        (lambda: ConvDecoder((28, 28), 4, K, grid=True), "Expected 49 latents.*num_latents=49"),
         (lambda: ConvDecoder((28, 28), 4, K, width=0), "width of at least 1; got 0"),
         (lambda: ConvEncoder(ODD, 4, K)(torch.rand(2, 3, 9, 11)), r"shape \(B, 3, 11, 9\); got"),
         (lambda: build_vae(Config(network="conv:x"), (9, 9)), "whole number after conv:; got 'x'"),
