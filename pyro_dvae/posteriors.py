@@ -1,14 +1,17 @@
-"""q(z|x) of a block of data, of any family: draws by a seed, scores, entropy, marginals.
+"""q(z|x) of a block of data: draws by a seed, log-probabilities, entropy, marginals.
 
-All in double, where the device has that. Draws are made from uniforms of the CPU, in double and
-datum by datum, so that they are the same for every device and however the data are split.
+All figures are in nats, and in double precision where the device has it. Draws are made from
+uniform numbers of the CPU, in double precision and datum by datum. So a seed gives the same draws
+on every device, and however the data are split into blocks.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Literal, overload
 
 import torch
+from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
 from pyro_dvae.codes import (
@@ -24,52 +27,80 @@ from pyro_dvae.codes import (
 from pyro_dvae.sequences import SequentialCodes
 
 CONDITIONALS = 16
-"""Draws over which a marginal is averaged that cannot be summed."""
-
+"""Draws per datum over which a marginal is averaged where it cannot be summed."""
 
 _CODE_ELEMENTS = 2**23
-"""Elements of one-hot codes, (codes, D, K), that are scored at once."""
+"""Elements of one-hot codes, (codes, D, K), whose log q is computed at once."""
 
 
-class Posterior(Protocol):
+class Posterior(ABC):
     """q(z|x) of B data."""
 
+    @abstractmethod
     def draw(
         self, rows: slice, num_samples: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Categories (b, S, D) of independent draws for some rows, and log q of them, (b, S)."""
+        """Draw z ~ q(z|x) independently, `num_samples` times for each of some data.
 
+        Args:
+            rows: which b of the B data.
+            num_samples: S, draws per datum.
+            generator: of the CPU.
+
+        Returns:
+            The categories that were drawn, (b, S, D) int64, and log q(z|x) of them, (b, S).
+        """
+
+    @abstractmethod
     def entropy(self) -> Tensor | None:
-        """(B,) in nats; None where it is not known without draws."""
+        """-E_q[log q(z|x)], (B,); None where it is not known without draws."""
 
+    @abstractmethod
     def marginals(self) -> Tensor:
-        """Log q(z_d|x), (B, D, K)."""
+        """Log q(z_d|x) of each latent alone, (B, D, K)."""
 
+    @abstractmethod
     def mode(self) -> Tensor:
-        """The most probable categories, (B, D)."""
+        """The most probable code as categories, (B, D) int64."""
 
+
+class EnumerablePosterior(Posterior):
+    """q(z|x) of B data, with expectations that are sums over all K^D codes."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """-E_q[log q(z|x)], (B,), without draws."""
+
+    @abstractmethod
     def table(self) -> Tensor:
-        """Log q of all codes, (B, K^D), in the order of `enumerate_codes`."""
+        """Log q(z|x) of all codes, (B, K^D), in the order of `enumerate_codes`."""
 
+    @abstractmethod
     def expectation(self, value: Tensor) -> Tensor:
-        """E_q[value], (B,), of a value of all codes, (1 or B, K^D)."""
+        """E_q[value(z)], (B,), of the values of all codes, (1, K^D) or (B, K^D)."""
 
 
-def posterior_of(q: Any, *, tabulate: bool) -> Posterior:
-    """The posterior of a guide's distribution, batch (B,), event (D, K).
+@overload
+def posterior_of(q: TorchDistribution, *, tabulate: Literal[True]) -> EnumerablePosterior: ...
+@overload
+def posterior_of(q: TorchDistribution, *, tabulate: bool) -> Posterior: ...
+def posterior_of(q: TorchDistribution, *, tabulate: bool) -> Posterior:
+    """The posterior of a guide's distribution.
 
     Args:
-        q: factorised, sequential, or any distribution over codes with `log_prob`.
-        tabulate: score all K^D codes, where q is not factorised.
+        q: batch shape (B,), event shape (D, K). A product of categoricals, a `SequentialCodes`, or
+            any other distribution over one-hot codes that has `log_prob`.
+        tabulate: whether log q of all K^D codes may be computed, where q is no product.
 
     Raises:
-        TypeError: q is neither factorised nor sequential, and is not to be tabulated.
+        TypeError: q is neither a product nor a `SequentialCodes`, and `tabulate` is False.
     """
     logits = code_logits(q)
     if logits is not None:
         return FactorisedPosterior(wide(logits).log_softmax(-1))
     if tabulate:
-        return TabulatedPosterior(_tabulated(q), *q.event_shape)
+        num_latents, num_categories = q.event_shape
+        return TabulatedPosterior(_tabulated(q), num_latents, num_categories)
     if isinstance(q, SequentialCodes):
         return SequentialPosterior(q)
     raise TypeError(
@@ -78,11 +109,11 @@ def posterior_of(q: Any, *, tabulate: bool) -> Posterior:
     )
 
 
-class FactorisedPosterior:
-    """q(z|x) = prod_d q_d.
+class FactorisedPosterior(EnumerablePosterior):
+    """q(z|x) = prod_d q_d(z_d|x): the latents are independent.
 
     Args:
-        log_q: (B, D, K), normalised.
+        log_q: log q_d, (B, D, K), normalised.
     """
 
     def __init__(self, log_q: Tensor) -> None:
@@ -91,7 +122,7 @@ class FactorisedPosterior:
     def draw(
         self, rows: slice, num_samples: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """z_d = min {k : F_d(k) > u}, u ~ U[0, 1), F the distribution function of q_d."""
+        """z_d = min {k : F_d(k) > u}, u ~ U[0, 1), F_d the distribution function of q_d."""
         log_q = self.log_q[rows]
         batch, num_latents, _ = log_q.shape
         uniforms = _uniforms(batch, num_samples, num_latents, generator).transpose(1, 2)
@@ -99,33 +130,33 @@ class FactorisedPosterior:
         return index, drawn_log_probs(log_q, index)
 
     def entropy(self) -> Tensor:
-        """(B,), in closed form."""
+        """-sum_d sum_k q_dk log q_dk, (B,)."""
         return entropy(self.log_q)
 
     def marginals(self) -> Tensor:
-        """(B, D, K)."""
+        """Log q_d, (B, D, K)."""
         return self.log_q
 
     def mode(self) -> Tensor:
-        """(B, D)."""
+        """The most probable category of each latent, (B, D)."""
         return self.log_q.argmax(-1)
 
     def table(self) -> Tensor:
-        """(B, K^D)."""
+        """sum_d log q_d(z_d|x) of all codes, (B, K^D)."""
         return code_log_probs(self.log_q)
 
     def expectation(self, value: Tensor) -> Tensor:
-        """(B,), latent by latent from the last on, without q of all codes."""
+        """E_q[value(z)], (B,), summed latent by latent from the last on, without q of all codes."""
         for q in reversed(self.log_q.exp().unbind(1)):  # (B, K)
             value = _mean(q, value.unflatten(-1, (-1, q.shape[-1])))
         return value.squeeze(-1)
 
 
-class TabulatedPosterior:
-    """Any q(z|x), as the table of all its codes.
+class TabulatedPosterior(EnumerablePosterior):
+    """Any q(z|x), held as a table of all its codes.
 
     Args:
-        log_q: (B, K^D).
+        log_q: log q(z|x), (B, K^D), in the order of `enumerate_codes`.
         num_latents: D.
         num_categories: K.
     """
@@ -137,43 +168,43 @@ class TabulatedPosterior:
     def draw(
         self, rows: slice, num_samples: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Codes by the inverse of the distribution function over the table."""
+        """Code number min {c : F(c) > u}, u ~ U[0, 1), F(c) the sum of q over codes 0 to c."""
         log_q = self.log_q[rows]
         uniforms = _uniforms(len(log_q), num_samples, 1, generator).squeeze(-1)
         number = _inverse(log_q, uniforms)
         return self._categories(number), log_q.gather(-1, number)
 
     def entropy(self) -> Tensor:
-        """(B,), a sum."""
+        """-sum_z q(z|x) log q(z|x), (B,)."""
         return entropy(self.log_q.unsqueeze(-2))
 
     def marginals(self) -> Tensor:
-        """(B, D, K), sums."""
+        """Log of the sums of q(z|x) over all other latents, (B, D, K)."""
         joint = self.log_q.unflatten(-1, self.sizes)
         others = [[e for e in range(1, joint.dim()) if e != d] for d in range(1, joint.dim())]
         return torch.stack([joint.logsumexp(dims) if dims else joint for dims in others], 1)
 
     def mode(self) -> Tensor:
-        """(B, D)."""
+        """The code with the largest entry of the table, (B, D)."""
         return self._categories(self.log_q.argmax(-1))
 
     def table(self) -> Tensor:
-        """(B, K^D)."""
+        """Log q(z|x), (B, K^D)."""
         return self.log_q
 
     def expectation(self, value: Tensor) -> Tensor:
-        """(B,), a sum."""
+        """sum_z q(z|x) value(z), (B,)."""
         return _mean(self.log_q.exp(), value.unsqueeze(-2)).squeeze(-1)
 
     def _categories(self, number: Tensor) -> Tensor:
         return torch.stack(torch.unravel_index(number, self.sizes), -1)
 
 
-class SequentialPosterior:
+class SequentialPosterior(Posterior):
     """q(z|x) = prod_d q(z_d | z_1 ... z_{d-1}, x), with too many codes for a table.
 
     Args:
-        q: batch shape (B,).
+        q: batch shape (B,), event shape (D, K).
     """
 
     def __init__(self, q: SequentialCodes) -> None:
@@ -182,32 +213,30 @@ class SequentialPosterior:
     def draw(
         self, rows: slice, num_samples: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """One latent after the other; only the rows asked for."""
+        """z_d ~ q(z_d | z_1 ... z_{d-1}, x), one latent after the other."""
         return self._ancestral(self.q.rows(rows), num_samples, generator)[:2]
 
     def entropy(self) -> None:
-        """Not known without draws."""
+        """None: it has no closed form, and there are too many codes to sum over."""
 
     def marginals(self) -> Tensor:
-        """(B, D, K), the mean of the conditionals over draws of the latents before, by a seed."""
+        """Log of the mean of q(z_d | z_1 ... z_{d-1}, x) over draws of z_1 ... z_{d-1}, (B, D, K).
+
+        There are `CONDITIONALS` draws per datum, always by the same seed.
+        """
         generator = torch.Generator().manual_seed(0)
         conditionals = self._ancestral(self.q, CONDITIONALS, generator)[2]  # (B, S, D, K)
         return conditionals.exp().mean(1).log()
 
     def mode(self) -> Tensor:
-        """(B, D), latent by latent."""
+        """The most probable category of one latent after the other, (B, D).
+
+        So a code that is more probable as a whole can be missed.
+        """
         code = self._nothing(self.q, 1)
         for _ in range(self.q.event_shape[0]):
             code = self._append(code, _conditional(self.q, code).argmax(-1))
         return code[0].argmax(-1)
-
-    def table(self) -> Tensor:
-        """Refused: there are too many codes."""
-        raise ValueError("Expected few enough codes for a table; got too many. Use draws.")
-
-    def expectation(self, value: Tensor) -> Tensor:
-        """Refused likewise."""
-        return self.table()
 
     def _ancestral(
         self, q: SequentialCodes, num_samples: int, generator: torch.Generator
@@ -243,10 +272,11 @@ def _mean(q: Tensor, value: Tensor) -> Tensor:
     return total
 
 
-def _tabulated(q: Any) -> Tensor:
+def _tabulated(q: TorchDistribution) -> Tensor:
+    """Log q of all codes, (B, K^D)."""
     num_latents, num_categories = q.event_shape
     if not isinstance(q, SequentialCodes):
-        # Some at a time: all of them are K^D one-hot codes of D K numbers each.
+        # Not all codes at once: they are K^D one-hot codes of D K numbers each.
         size = max(1, _CODE_ELEMENTS // (num_latents * num_categories))
         number = num_codes(num_latents, num_categories)
         starts = range(0, number, size)

@@ -8,14 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 from pyro_dvae.codes import ROWS
-from pyro_dvae.evaluation.joint import MAX_SUMMED_CODES, log_marginal
-from pyro_dvae.evaluation.scoring import (
-    DatumTerms,
-    datum_scores,
-    datum_terms,
-    evaluating,
-    exact_terms,
-)
+from pyro_dvae.evaluation.joint import evaluating
+from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
+from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.usage import Usage, UsageCounter
 from pyro_dvae.tensors import as_arguments
 

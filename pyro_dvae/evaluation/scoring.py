@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from pyro_dvae.checks import at_least, one_of
-from pyro_dvae.codes import MAX_CODES, ROWS, kl_divergence, total, wide
+from pyro_dvae.checks import one_of
+from pyro_dvae.codes import ROWS, kl_divergence, total, wide
 from pyro_dvae.evaluation.importance import draw_in_chunks, importance_bound
-from pyro_dvae.evaluation.joint import MAX_SUMMED_CODES, Joint, JointBlock, log_sum, unchecked
-from pyro_dvae.memory import refuse_bytes
-from pyro_dvae.networks.assembly import in_eval_mode
-from pyro_dvae.posteriors import CONDITIONALS, FactorisedPosterior, Posterior, posterior_of
+from pyro_dvae.evaluation.joint import DecodedBlock, Joint, JointBlock, TabulatedBlock, evaluating
+from pyro_dvae.evaluation.marginal import log_sum
+from pyro_dvae.evaluation.plan import Plan, check_settings, make_plan
+from pyro_dvae.posteriors import EnumerablePosterior, FactorisedPosterior, Posterior, posterior_of
 from pyro_dvae.tensors import as_arguments
 
-_MOST_NUMBERS = 2**22
-"""Made for a datum, to sum over all codes without being asked to: some 20 ms of a CPU."""
-
-_TABLE_ELEMENTS = 2**22
-"""Figures of codes or draws, (data, codes), that are held at once."""
-
-_DRAW_BYTES = 40
-"""Of five figures in double that are held for each draw of a datum, at least."""
+if TYPE_CHECKING:
+    from pyro_dvae.vae import DiscreteVAE
 
 
 class DatumTerms(NamedTuple):
@@ -36,15 +29,15 @@ class DatumTerms(NamedTuple):
     log_prior: Tensor
     """(N,) E_q[log p(z)], -D log K for the uniform prior."""
     entropy: Tensor
-    """(N,) Entropy(q(z|x))."""
+    """(N,) -E_q[log q(z|x)]."""
     log_marginal: Tensor | None
     """(N,) log p(x), where all codes were summed."""
     importance_bound: Tensor | None
     """(N,) the k-sample bound on log p(x), where it was asked for."""
     variances: Mapping[str, Tensor]
-    """name -> (N,) variance over the draws of those terms that come from draws."""
+    """Name of a figure that comes from draws -> (N,) its variance over the draws."""
     prior_error: float = 0.0
-    """Standard error of log p(z) where log Z is estimated: it moves all data's figures alike."""
+    """Standard error of log p(z) where log Z is an estimate. It moves all data's figures alike."""
 
     @property
     def elbo(self) -> Tensor:
@@ -53,7 +46,7 @@ class DatumTerms(NamedTuple):
 
 
 def datum_scores(
-    vae: Any,
+    vae: DiscreteVAE,
     x: Any,
     labels: Any = None,
     *,
@@ -63,25 +56,30 @@ def datum_scores(
     batch_size: int = ROWS,
     seed: int = 0,
 ) -> Tensor:
-    """Score each datum by ELBO, importance-weighted bound or log p(x); the lowest surprises most.
+    """The ELBO, the importance-weighted bound or log p(x) of each datum, in nats.
 
-    Their mean is the figure of `evaluate` with the same arguments.
+    The data with the lowest score surprise the model most. The mean of the scores is the figure
+    that `evaluate` gives for the same arguments.
+
+        scores = datum_scores(vae, x)        # (N,)
+        oddest = x[scores.argsort()[:10]]
 
     Args:
-        vae: a `DiscreteVAE`.
-        x: (N, *event), N >= 1, as of `evaluate`.
-        labels: (N,), where the prior is conditional on them.
-        bound: "elbo", "importance", or "exact" for log p(x), which needs K^D <= `MAX_CODES`.
-        importance_samples: k of the importance-weighted bound.
-        num_samples: draws of z a datum for an ELBO that is too large to sum.
-        batch_size: data encoded at once; the result does not change.
+        vae: the model; it is put into eval mode meanwhile.
+        x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table.
+        labels: (N,) integers, where the prior is conditional on labels; else None.
+        bound: "elbo"; "importance" for the importance-weighted bound; or "exact" for log p(x),
+            which needs K^D <= 65,536 (`MAX_CODES`).
+        importance_samples: k, draws of z per datum for the importance-weighted bound.
+        num_samples: draws of z per datum for an ELBO with too many codes to sum over.
+        batch_size: data that are encoded at once; the result does not change with it.
         seed: of the draws.
 
     Returns:
         (N,) nats, in the order of x.
 
     Raises:
-        ValueError: as `evaluate`, or an unknown bound.
+        ValueError: an argument is out of range, x is outside the support, or K^D is too large.
     """
     one_of("bound", bound, ("elbo", "importance", "exact"))
     x, labels = as_arguments(vae, x, labels)
@@ -103,127 +101,117 @@ def datum_scores(
     return cast(Tensor, scores[bound])
 
 
-def exact_terms(vae: Any, x: Any, labels: Any = None, *, batch_size: int = ROWS) -> DatumTerms:
-    """Every part of the ELBO as a sum over all K^D codes, (N,) each, in nats.
+def exact_terms(
+    vae: DiscreteVAE, x: Any, labels: Any = None, *, batch_size: int = ROWS
+) -> DatumTerms:
+    """Every part of the ELBO as a sum over all K^D codes, and log p(x), (N,) each, in nats.
 
     Args:
-        vae: a `DiscreteVAE` with K^D <= `MAX_CODES`.
-        x: (N, *event).
-        labels: (N,), where the prior is conditional on them.
-        batch_size: data encoded at once; the result does not change.
+        vae: a model with K^D <= `MAX_CODES`.
+        x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table.
+        labels: (N,) integers, where the prior is conditional on labels; else None.
+        batch_size: data that are encoded at once; the result does not change with it.
 
     Raises:
-        ValueError: K^D exceeds `MAX_CODES`.
+        ValueError: K^D exceeds `MAX_CODES`, or x is outside the support.
     """
     x, labels = as_arguments(vae, x, labels)
-    return datum_terms(
-        vae,
-        x,
-        labels,
-        exact=True,
-        importance_samples=None,
-        num_samples=2,
-        batch_size=batch_size,
-        seed=0,
-    )
+    return datum_terms(vae, x, labels, exact=True, batch_size=batch_size)
 
 
 def datum_terms(
-    vae: Any,
+    vae: DiscreteVAE,
     x: Any,
-    labels: Any = None,
+    labels: Tensor | None = None,
     *,
-    exact: bool | None,
-    importance_samples: int | None,
-    num_samples: int,
-    batch_size: int,
-    seed: int,
+    exact: bool | None = None,
+    importance_samples: int | None = None,
+    num_samples: int = 16,
+    batch_size: int = ROWS,
+    seed: int = 0,
     on_block: Callable[[Posterior], None] | None = None,
 ) -> DatumTerms:
-    """The terms of each datum, (N,), streamed through blocks of bounded memory.
+    """The figures of each datum, (N,) each, computed block by block in bounded memory.
 
     Args:
-        vae: as in `evaluate`, like all that is not explained here.
-        x: (N, *event) of the model's dtype and on its device: a tensor, or what serves its rows by
-            slices, `ServedRows`, which need not fit into memory.
-        labels: (N,) on the device, where the prior is conditional on them.
-        exact: sums over codes, or draws.
-        importance_samples: k, or None.
-        num_samples: draws where `exact` is not.
+        vae: the model; it is put into eval mode meanwhile.
+        x: (N, *event), of the model's dtype and on its device: a tensor, or what serves rows by
+            slices (`ServedRows`), which need not fit into memory.
+        labels: (N,) int64 on the model's device, where the prior is conditional on labels.
+        exact: True for sums over all codes, False for draws, None for sums where they are cheap.
+        importance_samples: k, draws of z per datum for the importance-weighted bound; None leaves
+            it out.
+        num_samples: draws of z per datum for the ELBO, where it is no sum over codes.
         batch_size: data in a block; fewer where K^D is large.
         seed: of the draws.
-        on_block: called with q(z|x) of one block of data after the other.
+        on_block: is called with q(z|x) of one block of data after the other.
 
     Raises:
-        ValueError: as `evaluate`.
+        ValueError: an argument is out of range, x is outside the support, or K^D is too large.
     """
-    at_least("batch size", batch_size, 1)
-    at_least("samples", num_samples, 2)
-    _refuse_too_many("samples", num_samples)
-    if importance_samples is not None:
-        at_least("importance samples", importance_samples, 2)
-        _refuse_too_many("importance samples", importance_samples)
+    check_settings(num_samples, importance_samples, batch_size)
+    # A stream each, so that neither figure depends on whether the other is asked for.
+    elbo_draws = torch.Generator().manual_seed(2 * seed)
+    bound_draws = torch.Generator().manual_seed(2 * seed + 1)
     with evaluating(vae):
         joint = Joint(vae, x, labels, guided=True)
-        enumerable = joint.num_codes <= MAX_CODES
-        affordable = enumerable and joint.cost <= _MOST_NUMBERS
-        exact = affordable if exact is None else exact
-        if exact and not enumerable:
-            raise ValueError(
-                f"Expected at most {MAX_CODES} codes to sum the ELBO over; got K^D = "
-                f"{joint.described}. Use draws (exact=None, importance_samples=1000), or "
-                f"log_marginal, which sums up to {MAX_SUMMED_CODES}."
-            )
-        tabulate = exact or (affordable and importance_samples is not None)
-        sequential = getattr(vae, "is_sequential", False)
-        table = joint.num_codes if tabulate or (sequential and enumerable) else 1
-        # Of q(z|x) itself, or of the draws that its marginals are the mean of.
-        conditionals = CONDITIONALS if sequential and not enumerable else 1
-        code = conditionals * joint.num_latents * joint.num_categories
-        columns = max(table, 1 if exact else num_samples, code)
-        # A stream each, so that neither figure depends on whether the other is asked for.
-        elbo_draws = torch.Generator().manual_seed(2 * seed)
-        importance_draws = torch.Generator().manual_seed(2 * seed + 1)
+        plan = make_plan(
+            joint,
+            exact=exact,
+            num_samples=num_samples,
+            importance_samples=importance_samples,
+            batch_size=batch_size,
+        )
         figures: DatumTerms | None = None
-        size = min(batch_size, max(1, _TABLE_ELEMENTS // columns))
-        for start in range(0, len(x), size):
-            rows = x[start : start + size]
+        for start in range(0, len(x), plan.block_size):
+            some = slice(start, start + plan.block_size)
+            rows, known = x[some], None if labels is None else labels[some]
             if not isinstance(x, Tensor):
-                joint.check(rows)
-            posterior = posterior_of(vae.posterior(rows), tabulate=enumerable)
-            stop = start + len(rows)
-            known = None if labels is None else labels[start:stop]
-            block = JointBlock(joint, rows, tabulate, known)
-            if exact:
-                terms = _summed_terms(block, posterior)
-            else:
-                terms = _drawn_terms(block, posterior, num_samples, elbo_draws)
-            if importance_samples is not None:
-                terms = _with_bound(terms, block, posterior, importance_samples, importance_draws)
+                vae.likelihood.check(rows)
+            terms, posterior = _block_terms(plan, joint, rows, known, elbo_draws, bound_draws)
             figures = _empty(terms, len(x)) if figures is None else figures
             for whole, part in zip(_tensors(figures), _tensors(terms), strict=True):
-                whole[start:stop] = part
+                whole[some] = part
             if on_block is not None:
                 on_block(posterior)
     return cast(DatumTerms, figures)._replace(prior_error=joint.prior_error)
 
 
-def _refuse_too_many(what: str, number: int) -> None:
-    """Draws of a datum are held at once: the error of their mean needs all of them."""
-    needed = _DRAW_BYTES * min(number, 2**63)
-    refuse_bytes(f"{number} {what} for each datum", needed, f"the number of {what}")
+def _block_terms(
+    plan: Plan,
+    joint: Joint,
+    x: Tensor,
+    labels: Tensor | None,
+    elbo_draws: torch.Generator,
+    bound_draws: torch.Generator,
+) -> tuple[DatumTerms, Posterior]:
+    """The terms of a block of data, and its q(z|x)."""
+    q = joint.vae.posterior(x)
+    posterior: Posterior
+    block: JointBlock
+    if plan.exact:
+        posterior = posterior_of(q, tabulate=True)
+        block = TabulatedBlock(joint, x, labels)
+        terms = _summed_terms(block, posterior)
+    else:
+        posterior = posterior_of(q, tabulate=plan.tabulates_guide)
+        block = (TabulatedBlock if plan.tabulates_joint else DecodedBlock)(joint, x, labels)
+        terms = _drawn_terms(block, posterior, plan.num_samples, elbo_draws)
+    if plan.importance_samples is not None:
+        terms = _with_bound(terms, block, posterior, plan.importance_samples, bound_draws)
+    return terms, posterior
 
 
-def _summed_terms(block: JointBlock, posterior: Posterior) -> DatumTerms:
-    log_prior, log_likelihood = cast(tuple[Tensor, Tensor], block.all_codes)
+def _summed_terms(block: TabulatedBlock, posterior: EnumerablePosterior) -> DatumTerms:
+    """Sums over all codes, without draws."""
     prior_term = _prior_term(block.joint, posterior)
     return DatumTerms(
-        posterior.expectation(log_likelihood),
-        posterior.expectation(log_prior) if prior_term is None else prior_term,
-        cast(Tensor, posterior.entropy()),
-        log_sum(log_prior, log_likelihood),
-        None,
-        {},
+        log_likelihood=posterior.expectation(block.log_likelihood),
+        log_prior=posterior.expectation(block.log_prior) if prior_term is None else prior_term,
+        entropy=posterior.entropy(),
+        log_marginal=log_sum(block.log_prior, block.log_likelihood),
+        importance_bound=None,
+        variances={},
     )
 
 
@@ -235,16 +223,17 @@ def _drawn_terms(
     chunks = draw_in_chunks(posterior, num_data, num_samples, block.draws_at_once, generator)
     empty = wide(torch.empty(3, num_data, num_samples, device=block.x.device))
     log_prior, log_likelihood, log_q = empty
-    for rows, draws, index, log_q_drawn in chunks:
-        log_prior[rows, draws], log_likelihood[rows, draws] = block.drawn(rows, index)
-        log_q[rows, draws] = log_q_drawn
+    for rows, samples, index, log_q_drawn in chunks:
+        log_prior[rows, samples], log_likelihood[rows, samples] = block.drawn(rows, index)
+        log_q[rows, samples] = log_q_drawn
     closed = {"log_prior": _prior_term(block.joint, posterior), "entropy": posterior.entropy()}
+    means = {name: value for name, value in closed.items() if value is not None}
     drawn = {"log_likelihood": log_likelihood, "log_prior": log_prior, "entropy": -log_q}
-    drawn = {name: value for name, value in drawn.items() if closed.get(name) is None}
-    means = {name: value.mean(-1) for name, value in drawn.items()}
-    means |= {name: value for name, value in closed.items() if value is not None}
-    kl = [value for name, value in drawn.items() if name != "log_likelihood"]
+    drawn = {name: value for name, value in drawn.items() if name not in means}
+    means |= {name: value.mean(-1) for name, value in drawn.items()}
+    # The terms of one draw depend on each other: a sum of terms has a variance of its own.
     sums = {**drawn, "elbo": total(drawn.values())}
+    kl = [value for name, value in drawn.items() if name != "log_likelihood"]
     if kl:
         sums["kl"] = total(kl)
     variances = {name: value.var(-1) / num_samples for name, value in sums.items()}
@@ -273,26 +262,19 @@ def _prior_term(joint: Joint, posterior: Posterior) -> Tensor | None:
 
 
 def _empty(terms: DatumTerms, num_data: int) -> DatumTerms:
-    """Room for the same terms of all data.
+    """Uninitialised tensors for the same terms of all data.
 
-    Terms kept block by block would pin the freed memory of the blocks between them: 6 MB a block
-    of a model with 4096 codes.
+    If the terms of each block were kept and joined at the end, they would lie between the freed
+    memory of the blocks and pin it: 6 MB per block for a model with 4096 codes.
     """
-    rooms: dict[str, Any] = {
+    empty: dict[str, Any] = {
         name: value.new_empty(num_data)
         for name, value in terms._asdict().items()
         if isinstance(value, Tensor)
     }
     variances = {name: value.new_empty(num_data) for name, value in terms.variances.items()}
-    return terms._replace(**rooms, variances=variances)
+    return terms._replace(**empty, variances=variances)
 
 
 def _tensors(terms: DatumTerms) -> list[Tensor]:
     return [value for value in (*terms, *terms.variances.values()) if isinstance(value, Tensor)]
-
-
-@contextmanager
-def evaluating(vae: Any) -> Iterator[None]:
-    """In eval mode, without gradients and without Pyro's checks of the data."""
-    with unchecked(vae), in_eval_mode(vae):
-        yield

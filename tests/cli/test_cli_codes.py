@@ -233,9 +233,9 @@ def test_scores_by_draws_have_errors(
     pdvae: Run, run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyro_dvae import codes
-    from pyro_dvae.evaluation import scoring
+    from pyro_dvae.evaluation import plan
 
-    monkeypatch.setattr(scoring, "MAX_CODES", 4)
+    monkeypatch.setattr(plan, "MAX_CODES", 4)
     monkeypatch.setattr(codes, "MAX_CODES", 4)
     scores = evaluate(load_run(run_folder).vae, _part("test").x, seed=5)
     status, out, _ = pdvae("score", run_folder, "--seed", 5, "--top", 1)

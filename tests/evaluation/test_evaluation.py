@@ -28,7 +28,7 @@ from pyro_dvae import (
 )
 from pyro_dvae.codes import code_log_probs
 from pyro_dvae.evaluation import joint as joint_module
-from pyro_dvae.evaluation import scoring
+from pyro_dvae.evaluation import marginal, plan
 from pyro_dvae.evaluation.evaluation import ordering
 from pyro_dvae.evaluation.joint import Joint
 
@@ -171,7 +171,7 @@ def test_batches_do_not_matter(
     for batch_size in (1, 7):  # of 7, the last has one datum
         _close(evaluate(vae, x, batch_size=batch_size, **asked), whole)
     for elements in (1, 12, 100):
-        monkeypatch.setattr(scoring, "_TABLE_ELEMENTS", elements)
+        monkeypatch.setattr(plan, "_TABLE_ELEMENTS", elements)
         monkeypatch.setattr(joint_module, "_CHUNK_ELEMENTS", elements)
         monkeypatch.setattr(joint_module, "_KEPT_ELEMENTS", elements)
         monkeypatch.setattr(joint_module, "_LOOKED_UP", elements)
@@ -181,7 +181,7 @@ def test_batches_do_not_matter(
 def test_chunks_of_the_marginal_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     vae, x = tiny_vae(), tiny_data(7)
     whole = log_marginal(vae, x)
-    monkeypatch.setattr(joint_module, "ROWS", 3)
+    monkeypatch.setattr(marginal, "ROWS", 3)
     for chunk_size in (None, 1, 2, 9, 100):
         torch.testing.assert_close(log_marginal(vae, x, chunk_size=chunk_size), whole)
     assert evaluate(vae, x).log_marginal == pytest.approx(whole.mean().item(), abs=1e-12)
@@ -341,7 +341,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate(vae, x, batch_size=5)
     assert max(encoded) == 5
     assert sum(decoded) == K**D
-    monkeypatch.setattr(scoring, "_TABLE_ELEMENTS", 3 * K**D)
+    monkeypatch.setattr(plan, "_TABLE_ELEMENTS", 3 * K**D)
     monkeypatch.setattr(joint_module, "_CHUNK_ELEMENTS", 6 * D * K)
     encoded.clear()
     decoded.clear()
@@ -368,7 +368,7 @@ def test_codes_of_many_categories_are_counted(
     many, limit = 512, 2**14
     monkeypatch.setattr(joint_module, "_CHUNK_ELEMENTS", limit)
     monkeypatch.setattr(posteriors, "_CODE_ELEMENTS", limit)
-    monkeypatch.setattr(scoring, "_TABLE_ELEMENTS", limit)
+    monkeypatch.setattr(plan, "_TABLE_ELEMENTS", limit)
     vae, x = tiny_vae(1, many), tiny_data(40)
     if guide == "table":
         logits = torch.randn(many)

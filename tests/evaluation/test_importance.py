@@ -11,13 +11,13 @@ from zoo import D, K, tiny_data, tiny_vae
 
 from pyro_dvae import evaluate
 from pyro_dvae.codes import code_log_probs, drawn_log_probs
-from pyro_dvae.evaluation import scoring
+from pyro_dvae.evaluation import plan, scoring
 from pyro_dvae.evaluation.importance import (
     draw_in_chunks,
     importance_bound,
     log_mean_exp,
 )
-from pyro_dvae.evaluation.joint import Joint, JointBlock
+from pyro_dvae.evaluation.joint import DecodedBlock, Joint, TabulatedBlock
 from pyro_dvae.posteriors import FactorisedPosterior
 
 
@@ -100,8 +100,8 @@ def test_bound_is_the_mean_of_weights_inside_the_logarithm(limit: int) -> None:
     log_q = vae.encode(x).log_softmax(-1).detach()
     index = draw_categories(log_q, 9, _generator())
     with torch.no_grad():
-        for tabulate in (False, True):
-            block = JointBlock(Joint(vae, x), x, tabulate)
+        for block_type in (DecodedBlock, TabulatedBlock):
+            block = block_type(Joint(vae, x), x)
             bound, variance = importance_bound(
                 FactorisedPosterior(log_q), block.log_joint, 4, 9, limit, _generator()
             )
@@ -194,7 +194,7 @@ def test_log_probabilities_of_codes() -> None:
 def test_bound_without_a_table_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     vae, x = _sharp(6)
     tabulated = evaluate(vae, x, exact=False, importance_samples=40)
-    monkeypatch.setattr(scoring, "MAX_CODES", 1)
+    monkeypatch.setattr(plan, "MAX_CODES", 1)
     decoded = evaluate(vae, x, importance_samples=40)
     assert decoded.importance_bound == pytest.approx(tabulated.importance_bound, rel=1e-12)
     assert decoded.elbo == pytest.approx(tabulated.elbo, rel=1e-12)

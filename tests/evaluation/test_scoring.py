@@ -78,7 +78,7 @@ def test_what_costs_too_much_is_drawn_unless_asked_for(monkeypatch: pytest.Monke
     x, bits = make_batch(vae, "normal")[0], make_batch(linear)[0]
     assert datum_terms(vae, x, **OPTIONS).log_marginal is not None
     # K^D codes times P elements, one number each; a matrix product costs nothing.
-    monkeypatch.setattr("pyro_dvae.evaluation.scoring._MOST_NUMBERS", K**D * P - 1)
+    monkeypatch.setattr("pyro_dvae.evaluation.plan._MOST_NUMBERS", K**D * P - 1)
     assert datum_terms(linear, bits, **OPTIONS).log_marginal is not None
     drawn = datum_terms(vae, x, **{**OPTIONS, "num_samples": 1000, "importance_samples": 1000})
     assert drawn.log_marginal is None
