@@ -19,18 +19,13 @@ from pyro_dvae.codes import (
     code_logits,
     drawn_log_probs,
     entropy,
-    enumerate_codes,
-    num_codes,
     one_hot,
     wide,
 )
-from pyro_dvae.sequences import SequentialCodes
+from pyro_dvae.sequences import SequentialCodes, batch_conditional, log_prob_table
 
 CONDITIONALS = 16
 """Draws per datum over which a marginal is averaged where it cannot be summed."""
-
-_CODE_ELEMENTS = 2**23
-"""Elements of one-hot codes, (codes, D, K), whose log q is computed at once."""
 
 
 class Posterior(ABC):
@@ -100,7 +95,7 @@ def posterior_of(q: TorchDistribution, *, tabulate: bool) -> Posterior:
         return FactorisedPosterior(wide(logits).log_softmax(-1))
     if tabulate:
         num_latents, num_categories = q.event_shape
-        return TabulatedPosterior(_tabulated(q), num_latents, num_categories)
+        return TabulatedPosterior(log_prob_table(q), num_latents, num_categories)
     if isinstance(q, SequentialCodes):
         return SequentialPosterior(q)
     raise TypeError(
@@ -235,7 +230,7 @@ class SequentialPosterior(Posterior):
         """
         code = self._nothing(self.q, 1)
         for _ in range(self.q.event_shape[0]):
-            code = self._append(code, _conditional(self.q, code).argmax(-1))
+            code = self._append(code, batch_conditional(self.q, code).argmax(-1))
         return code[0].argmax(-1)
 
     def _ancestral(
@@ -246,7 +241,7 @@ class SequentialPosterior(Posterior):
         uniforms = _uniforms(batch, num_samples, num_latents, generator)
         code, conditionals = self._nothing(q, num_samples), []
         for latent in range(num_latents):
-            log_q = wide(_conditional(q, code)).transpose(0, 1)  # (B, S, K)
+            log_q = wide(batch_conditional(q, code)).transpose(0, 1)  # (B, S, K)
             conditionals.append(log_q)
             index = _inverse(log_q, uniforms[..., latent, None]).squeeze(-1)  # (B, S)
             code = self._append(code, index.T)
@@ -270,35 +265,6 @@ def _mean(q: Tensor, value: Tensor) -> Tensor:
         # A category of probability zero contributes nothing, though its value may be -inf.
         total = (torch.where(q.unsqueeze(-2) > 0, value, 0) @ weight).squeeze(-1)
     return total
-
-
-def _tabulated(q: TorchDistribution) -> Tensor:
-    """Log q of all codes, (B, K^D)."""
-    num_latents, num_categories = q.event_shape
-    if not isinstance(q, SequentialCodes):
-        # Not all codes at once: they are K^D one-hot codes of D K numbers each.
-        size = max(1, _CODE_ELEMENTS // (num_latents * num_categories))
-        number = num_codes(num_latents, num_categories)
-        starts = range(0, number, size)
-        codes = (
-            enumerate_codes(num_latents, num_categories, start=n, stop=min(n + size, number))
-            for n in starts
-        )
-        return torch.cat([wide(q.log_prob(some[:, None])) for some in codes]).T
-    like = q.like
-    total = wide(like.new_zeros(1, 1))
-    for latent in range(num_latents):  # every prefix once
-        prefixes = enumerate_codes(
-            latent, num_categories, device=like.device, dtype=like.dtype
-        ).unsqueeze(1)
-        log_q = wide(_conditional(q, prefixes))  # (K^d, B, K)
-        total = (total.unsqueeze(-1) + log_q.transpose(0, 1)).flatten(1)
-    return total
-
-
-def _conditional(q: SequentialCodes, prefix: Tensor) -> Tensor:
-    """Log q(z_{d+1} | ...) of prefixes (S, 1 or B, d, K), (S, B, K)."""
-    return q.conditional(prefix).expand(len(prefix), *q.batch_shape, q.event_shape[-1])
 
 
 def _uniforms(batch: int, num_samples: int, num_latents: int, generator: torch.Generator) -> Tensor:

@@ -11,7 +11,17 @@ from pyro.distributions import constraints
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, draw_codes, total
+from pyro_dvae.codes import (
+    code_logits,
+    draw_codes,
+    enumerate_codes,
+    num_codes,
+    total,
+    wide,
+)
+
+_CODE_ELEMENTS = 2**23
+"""Elements of one-hot codes, (codes, D, K), whose log-probability is computed at once."""
 
 
 class SequentialCodes(TorchDistribution):
@@ -203,3 +213,41 @@ def conditional_logits(codes: Any, prefix: Tensor) -> Tensor:
 def expected_log(weight: Tensor, log_prob: Tensor) -> Tensor:
     """sum_k w_k log p_k, (..., K) both, where 0 times log 0 is 0."""
     return (weight * log_prob.masked_fill((weight == 0) & log_prob.isneginf(), 0)).sum(-1)
+
+
+def batch_conditional(codes: SequentialCodes, prefix: Tensor) -> Tensor:
+    """Log p(z_{d+1} | z_1 ... z_d) of S prefixes for each of a batch, (S, B, K).
+
+    Args:
+        codes: batch shape (B,), event shape (D, K).
+        prefix: (S, 1, d, K) or (S, B, d, K).
+    """
+    logits = codes.conditional(prefix)
+    return logits.expand(len(prefix), *codes.batch_shape, codes.event_shape[-1])
+
+
+def log_prob_table(codes: TorchDistribution) -> Tensor:
+    """Log-probability of all K^D codes, (B, K^D), in the order of `enumerate_codes`.
+
+    Args:
+        codes: any distribution over one-hot codes, batch shape (B,), event shape (D, K).
+    """
+    num_latents, num_categories = codes.event_shape
+    if isinstance(codes, SequentialCodes):
+        like = codes.like
+        log_p = wide(like.new_zeros(1, 1))
+        for latent in range(num_latents):  # the conditional of every prefix is computed once
+            prefixes = enumerate_codes(
+                latent, num_categories, device=like.device, dtype=like.dtype
+            ).unsqueeze(1)
+            conditional = wide(batch_conditional(codes, prefixes))  # (K^d, B, K)
+            log_p = (log_p.unsqueeze(-1) + conditional.transpose(0, 1)).flatten(1)
+        return log_p
+    # Not all codes at once: they are K^D one-hot codes of D K numbers each.
+    size = max(1, _CODE_ELEMENTS // (num_latents * num_categories))
+    number = num_codes(num_latents, num_categories)
+    chunks = (
+        enumerate_codes(num_latents, num_categories, start=n, stop=min(n + size, number))
+        for n in range(0, number, size)
+    )
+    return torch.cat([wide(codes.log_prob(some[:, None])) for some in chunks]).T

@@ -45,7 +45,16 @@ ROOMS: dict[str, set[str]] = {
     "data.serve": {"checks", "data.read"},
     "data.look": {"data.read", "data.serve"},
     "data": {"data.look", "data.read", "data.serve"},
-    "evaluation": {"checks", "codes", "memory", "networks", "posteriors", "process", "tensors"},
+    "evaluation": {
+        "checks",
+        "codes",
+        "likelihoods",
+        "memory",
+        "networks",
+        "posteriors",
+        "process",
+        "tensors",
+    },
     "training": {
         "checks",
         "codes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyro_dvae.codes import ROWS
 from pyro_dvae.evaluation.joint import evaluating
@@ -13,6 +13,9 @@ from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.usage import Usage, UsageCounter
 from pyro_dvae.tensors import as_arguments
+
+if TYPE_CHECKING:
+    from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [
     "MAX_SUMMED_CODES",
@@ -76,7 +79,7 @@ class Evaluation:
 
 
 def evaluate(
-    vae: Any,
+    vae: DiscreteVAE,
     x: Any,
     labels: Any = None,
     *,
@@ -123,8 +126,7 @@ def evaluate(
         seed=seed,
         on_block=counter.add,
     )
-    discrete = getattr(getattr(vae.likelihood, "support", None), "is_discrete", False)
-    num_elements = x[0].numel() if discrete else None
+    num_elements = x[0].numel() if vae.likelihood.support.is_discrete else None
     return _summary(terms, counter.usage(), importance_samples, num_elements)
 
 

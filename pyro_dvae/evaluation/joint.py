@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import code_logits, describe_codes, enumerate_codes, num_codes, one_hot, wide
+from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
 from pyro_dvae.networks.assembly import check_parts, in_eval_mode
 from pyro_dvae.process import PROCESS_STATE, without_checks
 from pyro_dvae.tensors import has_values
@@ -50,12 +52,12 @@ of the sample. Always in double precision, `evaluate` of 10,000 images and 4,096
 
 @contextmanager
 def unchecked(vae: DiscreteVAE) -> Iterator[None]:
-    """Without Pyro's checks of the data: `Joint` has the likelihood check all data, once.
+    """Without Pyro's checks of the data, where the likelihood checks them: all of them, once.
 
     Threads take turns, since `Trainer` keeps a model in training mode within a step.
     """
-    checked = getattr(vae.likelihood, "check", None) is not None
-    with PROCESS_STATE, without_checks() if checked else nullcontext():
+    # A plain module may lack `check` and `support`; then Pyro's checks are all there are.
+    with PROCESS_STATE, without_checks(isinstance(vae.likelihood, Likelihood)):
         yield
 
 
@@ -66,20 +68,20 @@ def evaluating(vae: DiscreteVAE) -> Iterator[None]:
         yield
 
 
-def precise(p_x: Any, likelihood: Any) -> Any:
-    """p(x|z) itself, or with its parameters in double where float32 would lose digits.
+def precise(p_x: TorchDistribution, likelihood: Likelihood) -> TorchDistribution:
+    """p(x|z) itself, or with its parameters in double precision where float32 would lose digits.
 
     Args:
-        p_x: of some codes.
-        likelihood: its `cancelled(params)`, where it has one, says how much cancels.
+        p_x: p(x|z) of some codes.
+        likelihood: of the model; `likelihood.cancelled(params)` gives the nats that cancel.
     """
-    cancelled, params = getattr(likelihood, "cancelled", None), getattr(p_x, "flat_params", None)
-    if cancelled is None or params is None or wide(params.new_empty(0)).dtype == params.dtype:
+    if not isinstance(p_x, FlatDistribution):
         return p_x
-    if not has_values(params):
+    params = p_x.flat_params
+    if wide(params.new_empty(0)).dtype == params.dtype or not has_values(params):
         return p_x
     with torch.no_grad():
-        is_much = bool((cancelled(params) > _MOST_CANCELLED).any())
+        is_much = bool((likelihood.cancelled(params) > _MOST_CANCELLED).any())
     return p_x.double() if is_much else p_x
 
 
@@ -110,18 +112,18 @@ class Joint:
         self.vae = vae
         classes = None
         if labels is not None:
-            classes = torch.arange(int(vae.prior.num_classes), device=labels.device)
+            classes = torch.arange(vae.prior.num_classes, device=labels.device)
         self.prior = vae.prior_codes(classes)
         """p(z), batch shape (); or p(z|y) of each label, batch shape (Y,)."""
-        self.prior_error = float(getattr(self.prior, "log_normaliser_error", 0.0))
+        self.prior_error = vae.prior.log_prob_error()
         """Standard error of log p(z), the same for all codes, where log Z is an estimate."""
         self.num_latents, self.num_categories = self.prior.event_shape
         self.num_codes = num_codes(self.num_latents, self.num_categories)
         self.described = describe_codes(self.num_latents, self.num_categories)
         self.device = first.device
         self.dtype = next((w.dtype for w in vae.parameters()), torch.get_default_dtype())
-        size, cost = max(1, first[0].numel()), int(getattr(vae.likelihood, "cost", 1))
-        self.num_params = size * int(vae.likelihood.num_params)
+        size, cost = max(1, first[0].numel()), vae.likelihood.cost
+        self.num_params = size * vae.likelihood.num_params
         self.numbers = max(1, size * cost)
         """Numbers that are computed to score a datum under one code."""
         self.cost = self.num_codes * size * cost
@@ -192,12 +194,10 @@ class Joint:
 
 def _check_data(vae: DiscreteVAE, x: Any, labels: Tensor | None) -> None:
     at_least("data", len(x), 1)
-    check = getattr(vae.likelihood, "check", None)
-    for rows in x.split(_CHECKED) if isinstance(x, Tensor) and check is not None else ():
-        check(rows)
-    refresh = getattr(vae.prior, "refresh", None)
-    if refresh is not None:
-        refresh()  # so that log p(z) is the same in training and in evaluation mode
+    if isinstance(x, Tensor):
+        for rows in x.split(_CHECKED):
+            vae.likelihood.check(rows)
+    vae.prior.refresh()  # so that log p(z) is the same in training and in evaluation mode
     if labels is not None:
         if labels.shape != (len(x),):
             raise ValueError(

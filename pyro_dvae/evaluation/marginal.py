@@ -13,7 +13,7 @@ from pyro_dvae.evaluation.joint import Joint, unchecked
 from pyro_dvae.tensors import as_arguments
 
 if TYPE_CHECKING:
-    pass
+    from pyro_dvae.vae import DiscreteVAE
 
 MAX_SUMMED_CODES = 2**20
 """Largest K^D that `log_marginal` sums over, in chunks."""
@@ -40,27 +40,35 @@ def log_sum(log_prior: Tensor, log_likelihood: Tensor) -> Tensor:
     return torch.cat([(some + log_p_x).logsumexp(-1) for some, log_p_x in parts])
 
 
-def log_marginal(vae: Any, x: Any, labels: Any = None, *, chunk_size: int | None = None) -> Tensor:
-    """Exact log p(x) = log sum_z p(x|z) p(z), over all K^D codes (Eqs. 16, 17, 28 and 29).
+def log_marginal(
+    vae: DiscreteVAE, x: Any, labels: Any = None, *, chunk_size: int | None = None
+) -> Tensor:
+    """Log p(x) = log sum_z p(z) p(x|z), over all K^D codes (Eqs. 16, 17, 28 and 29 of [JL25]).
 
-    As exact as p(z): a `BoltzmannPrior` of more than its `max_codes` codes has an estimate of log
-    Z, the same in training and in evaluation mode, which moves all data's log p(x) alike;
-    `vae.prior.log_normaliser_error` is its standard error. Layers that draw, dropout say, follow
-    the mode of `vae`: call `vae.eval()` for a figure to report.
+    It is exact, but for one prior: a `BoltzmannPrior` with more than `max_codes` codes knows its
+    log Z only by an estimate. An error in log Z moves log p(x) of all data alike; its standard
+    error is `vae.prior.log_prob_error()`. Layers that draw, such as dropout, follow the mode of
+    `vae`: call `vae.eval()` before, for a figure to report.
 
     Args:
-        vae: a `DiscreteVAE` whose K^D codes can be summed.
-        x: (N, *event) observations in the support of the likelihood, a tensor or what `as_data`
-            makes one of.
-        labels: (N,) where the prior is conditional on them: then log p(x|y).
-        chunk_size: codes decoded at once, None for as many as bounded memory allows; the result
-            does not change.
+        vae: a model with K^D <= 1,048,576 (`MAX_SUMMED_CODES`).
+        x: (N, *event) in the support of the likelihood: a tensor, an array or a table.
+        labels: (N,) integers, where the prior is conditional on labels; then the result is
+            log p(x|y). Else None.
+        chunk_size: codes that are decoded at once; None for as many as bounded memory allows. The
+            result does not change with it.
 
     Returns:
-        (N,) nats per datum in double precision, differentiable in decoder and prior.
+        (N,) in nats and double precision, differentiable in the weights of decoder and prior.
 
     Raises:
-        ValueError: K^D exceeds `MAX_SUMMED_CODES`; the message names K^D.
+        ValueError: K^D exceeds `MAX_SUMMED_CODES`, or x is outside the support.
+
+    Example:
+        >>> with torch.no_grad():
+        ...     nats = log_marginal(vae.eval(), x)
+        >>> nats.shape == (len(x),)
+        True
     """
     x, labels = as_arguments(vae, x, labels)
     joint = Joint(vae, x, labels)
@@ -72,7 +80,7 @@ def log_marginal(vae: Any, x: Any, labels: Any = None, *, chunk_size: int | None
         )
     blocks = x.split(ROWS * max(1, _PRODUCT_BLOCKS // joint.numbers))
     classes = [slice(None)] * -(-len(x) // ROWS) if labels is None else labels.split(ROWS)
-    total: Tensor | None = None
+    log_p_x: Tensor | None = None
     with unchecked(vae):
         for log_p_z, p_x in joint.chunks(chunk_size or joint.codes_at_once(len(blocks[0]))):
             if log_p_z.max() == -math.inf:
@@ -84,5 +92,5 @@ def log_marginal(vae: Any, x: Any, labels: Any = None, *, chunk_size: int | None
                     for table, which in zip(tables, classes, strict=True)
                 ]
             )
-            total = part if total is None else torch.logaddexp(total, part)
-    return cast(Tensor, total)
+            log_p_x = part if log_p_x is None else torch.logaddexp(log_p_x, part)
+    return cast(Tensor, log_p_x)

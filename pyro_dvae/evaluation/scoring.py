@@ -61,9 +61,6 @@ def datum_scores(
     The data with the lowest score surprise the model most. The mean of the scores is the figure
     that `evaluate` gives for the same arguments.
 
-        scores = datum_scores(vae, x)        # (N,)
-        oddest = x[scores.argsort()[:10]]
-
     Args:
         vae: the model; it is put into eval mode meanwhile.
         x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table.
@@ -80,6 +77,10 @@ def datum_scores(
 
     Raises:
         ValueError: an argument is out of range, x is outside the support, or K^D is too large.
+
+    Example:
+        >>> scores = datum_scores(vae, x)
+        >>> surprising = x[scores.argsort()[:10]]
     """
     one_of("bound", bound, ("elbo", "importance", "exact"))
     x, labels = as_arguments(vae, x, labels)
@@ -237,7 +238,14 @@ def _drawn_terms(
     if kl:
         sums["kl"] = total(kl)
     variances = {name: value.var(-1) / num_samples for name, value in sums.items()}
-    return DatumTerms(**means, log_marginal=None, importance_bound=None, variances=variances)
+    return DatumTerms(
+        log_likelihood=means["log_likelihood"],
+        log_prior=means["log_prior"],
+        entropy=means["entropy"],
+        log_marginal=None,
+        importance_bound=None,
+        variances=variances,
+    )
 
 
 def _with_bound(

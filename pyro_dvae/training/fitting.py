@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch import nn
-
 from pyro_dvae.training.batches import Batch, TrainingData
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.trainer import Trainer
+from pyro_dvae.vae import DiscreteVAE
 
 
 def fit(
-    vae: nn.Module,
+    vae: DiscreteVAE,
     elbo: Any,
     data: TrainingData | Batch,
     validation: Batch | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.evaluation.evaluation import evaluate
@@ -17,6 +17,7 @@ from pyro_dvae.training.batches import Batch, TrainingData, arguments, check_wei
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState, pack, unpack
 from pyro_dvae.training.steps import GradientSteps
+from pyro_dvae.vae import DiscreteVAE
 
 
 class Trainer(GradientSteps):
@@ -55,9 +56,11 @@ class Trainer(GradientSteps):
             traces, or is not to be captured on CUDA from data there.
     """
 
+    vae: DiscreteVAE
+
     def __init__(
         self,
-        vae: nn.Module,
+        vae: DiscreteVAE,
         elbo: Any,
         data: TrainingData | Batch,
         validation: Batch | None = None,

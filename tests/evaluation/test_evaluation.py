@@ -24,7 +24,7 @@ from pyro_dvae import (
     Poisson,
     evaluate,
     log_marginal,
-    posteriors,
+    sequences,
 )
 from pyro_dvae.codes import code_log_probs
 from pyro_dvae.evaluation import joint as joint_module
@@ -245,7 +245,7 @@ def test_dropout_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     before = evaluate(vae, x)
     vae.encoder.layers.append(nn.Dropout(0.5))
     assert evaluate(vae.train(), x) == before
-    monkeypatch.setattr(vae.likelihood, "check", None)
+    monkeypatch.setattr(vae.likelihood, "check", lambda x: None)
     with pytest.raises(ValueError, match="Expected data of shape"):
         evaluate(vae, x[:, 1:])
     assert vae.training
@@ -367,7 +367,7 @@ def test_codes_of_many_categories_are_counted(
     """At D = 1 all codes are a K x K matrix, which must never be held at once."""
     many, limit = 512, 2**14
     monkeypatch.setattr(joint_module, "_CHUNK_ELEMENTS", limit)
-    monkeypatch.setattr(posteriors, "_CODE_ELEMENTS", limit)
+    monkeypatch.setattr(sequences, "_CODE_ELEMENTS", limit)
     monkeypatch.setattr(plan, "_TABLE_ELEMENTS", limit)
     vae, x = tiny_vae(1, many), tiny_data(40)
     if guide == "table":
