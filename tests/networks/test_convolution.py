@@ -181,12 +181,12 @@ def test_run_is_loaded_as_it_was_saved(network: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: ConvEncoder((5,), 2, K), r"Expected images .* got data of shape \(5,\)\. Use the"),
+        (lambda: ConvEncoder((5,), 2, K), r"Expected images .* got data of shape \(5,\)\. Use"),
         (lambda: ConvDecoder((1, 2, 3, 4), 2, K), r"got data of shape \(1, 2, 3, 4\)"),
         (lambda: ConvDecoder((0, 4), 2, K), r"got data of shape \(0, 4\)"),
         (
             lambda: ConvEncoder((3, 33, 45), 4, K, grid=True),
-            r"Expected 30 latents, one a position of the 5 x 6 grid .*; got 4\. Use 30 latents",
+            r"30 latents, one per position of the 5 x 6 grid .*; got 4\. Use num_latents=30",
         ),
         (lambda: ConvDecoder((28, 28), 4, K, grid=True), "Expected 49 latents.*num_latents=49"),
         (lambda: ConvDecoder((28, 28), 4, K, width=0), "width of at least 1; got 0"),
