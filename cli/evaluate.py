@@ -60,7 +60,7 @@ def evaluate(
         import pyro_dvae
         from pyro_dvae.checks import one_of
         from pyro_dvae.data import PARTS
-        from pyro_dvae.evaluation.evaluation import ordering
+        from pyro_dvae.evaluation import ordering
         from pyro_dvae.runs.checkpoints import write_evaluation
 
         from .devices import pick_device

@@ -45,7 +45,7 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
         config: the run's settings.
         datum: what a datum is called.
     """
-    from pyro_dvae.evaluation.evaluation import ordering
+    from pyro_dvae.evaluation import ordering
     from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION
 
     errors = scores.standard_errors

@@ -20,7 +20,7 @@ from pyro_dvae.elbos.pathwise import (
 )
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
-from pyro_dvae.evaluation.evaluation import Evaluation, datum_scores, evaluate, log_marginal
+from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
 from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
     Bernoulli,

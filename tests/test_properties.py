@@ -15,7 +15,7 @@ from zoo import ELBOS, tiny_data, tiny_vae
 
 from pyro_dvae import RlooELBO, Trainer, evaluate
 from pyro_dvae.codes import kl_divergence
-from pyro_dvae.evaluation.evaluation import ordering
+from pyro_dvae.evaluation import ordering
 
 # One seed an example, no data base, no clock: the suite is the same on every machine.
 property_test = settings(max_examples=25, deadline=None, derandomize=True, database=None)

@@ -1,6 +1,21 @@
-"""Evaluation: exact figures and bounds of a model on data."""
+"""Evaluation of a model on data: exact figures where K^D codes can be summed, bounds beyond."""
 
-from pyro_dvae.evaluation.evaluation import Evaluation, datum_scores, evaluate
-from pyro_dvae.evaluation.marginal import log_marginal
+from pyro_dvae.evaluation.evaluation import evaluate
+from pyro_dvae.evaluation.figures import Evaluation, ordering
+from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
+from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
+from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
 
-__all__ = ["Evaluation", "datum_scores", "evaluate", "log_marginal"]
+__all__ = [
+    "ACTIVE_INFORMATION",
+    "MAX_SUMMED_CODES",
+    "DatumTerms",
+    "Evaluation",
+    "datum_scores",
+    "datum_terms",
+    "describe_collapse",
+    "evaluate",
+    "exact_terms",
+    "log_marginal",
+    "ordering",
+]

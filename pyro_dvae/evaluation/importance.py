@@ -1,4 +1,4 @@
-"""Draws of q(z|x) that depend on nothing but a seed, and the importance-weighted bound."""
+"""The importance-weighted bound, and draws of q(z|x) in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ def draw_in_chunks(
     limit: int,
     generator: torch.Generator,
 ) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """Yield rows, draws, categories (b, s, D) and log q (b, s), at most `limit` codes at once.
+    """Draw z ~ q(z|x), chunk by chunk, in the order of the data.
 
-    Several data with all their draws or, where these alone exceed the limit, one datum with some:
-    either way in the order of the data.
+    A chunk is several data with all their draws; or, where the draws of one datum exceed the
+    limit, one datum with some of its draws.
+
+    Args:
+        posterior: q(z|x) of B data.
+        num_data: B.
+        num_samples: S, draws per datum.
+        limit: the most codes in a chunk; the draws do not change with it.
+        generator: of the CPU.
+
+    Yields:
+        The slice of the data, the slice of their draws, the categories (b, s, D) and log q (b, s).
     """
     rows, samples = max(1, limit // num_samples), max(1, min(num_samples, limit))
     for row in range(0, num_data, rows):
@@ -41,19 +51,18 @@ def importance_bound(
 ) -> tuple[Tensor, Tensor]:
     """E[log 1/k sum_i p(x, z_i) / q(z_i|x)], z_i ~ q(z|x) independent (Burda et al. 2016).
 
-    The mean over draws is taken inside the logarithm, datum by datum, by a running log-sum-exp. It
-    is the ELBO at k = 1, rises with k, and tends to log p(x).
+    The bound is the ELBO at k = 1, rises with k, and tends to log p(x).
 
     Args:
         posterior: q(z|x) of B data.
-        log_joint: (rows, categories (b, s, D)) -> log p(x, z), (b, s).
+        log_joint: gives log p(x, z), (b, s), for a slice of the data and categories (b, s, D).
         num_data: B.
-        num_samples: k.
-        limit: draws held at once; the result does not change with it.
+        num_samples: k, draws per datum.
+        limit: the most codes that are drawn at once; the result does not change with it.
         generator: of the CPU.
 
     Returns:
-        (B,) one estimate a datum, in nats, and (B,) its variance over draws (`jackknife`).
+        One estimate per datum in nats, (B,), and its variance over the draws, (B,).
     """
     bounds: list[tuple[Tensor, Tensor]] = []
     weights: list[Tensor] = []
@@ -70,24 +79,25 @@ def importance_bound(
 def log_mean_exp(log_weights: Tensor) -> tuple[Tensor, Tensor]:
     """Log 1/k sum_i w_i, and its variance by the jackknife, (k-1)/k sum_i (l_i - mean l)^2.
 
-    l_i = log sum_{j != i} w_j leaves draw i out. Where no weight dominates the variance is that of
-    the delta method, sum_i v_i^2 - 1/k with v the normalised weights. But that one never exceeds 1,
-    and where q misses the posterior, as in a trained model, and one draw of many carries all the
-    weight, it understates the error tenfold; the jackknife then sees the distance to the next.
+    l_i = log sum_{j != i} w_j leaves draw i out. Where no weight dominates, this is the variance of
+    the delta method, sum_i v_i^2 - 1/k with v the normalised weights. The delta method's variance
+    never exceeds 1, though. Where q misses the posterior, as in a trained model, and one draw of
+    many has almost all the weight, it understates the error tenfold. The jackknife then depends on
+    the distance to the next weight.
 
     Args:
-        log_weights: (B, k), k >= 2.
+        log_weights: log w, (B, k), k >= 2.
 
     Returns:
-        (B,) and (B,).
+        The logarithm of the mean, (B,), and its variance, (B,).
     """
     num_samples = log_weights.shape[-1]
     total = log_weights.logsumexp(-1)
     left_out = torch.log1p(-(log_weights - total[:, None]).exp())  # (B, k), l_i - l
-    # 1 - v cancels where v is almost 1, which only the largest can be.
+    # 1 - v loses its digits where v is almost 1, which only the largest weight can be.
     largest = log_weights.argmax(-1, keepdim=True)
     rest = log_weights.scatter(-1, largest, -math.inf).logsumexp(-1)
     left_out.scatter_(-1, largest, (rest - total)[:, None])
     variance = left_out.var(-1, correction=0) * (num_samples - 1)
-    # Where all weights but one are 0, nothing is known of the next draws.
+    # Where all weights but one are 0, nothing is known about further draws.
     return total - math.log(num_samples), variance.nan_to_num(nan=math.inf)

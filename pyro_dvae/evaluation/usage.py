@@ -1,4 +1,4 @@
-"""What the latents carry: KL, information and code usage over a data set, collapse in words."""
+"""What each latent tells about the data: KL, information, usage; and a warning of collapse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyro_dvae.codes import code_logits, entropy, latent_kl_divergence
 from pyro_dvae.posteriors import FactorisedPosterior, Posterior
 
 ACTIVE_INFORMATION = 0.01
-"""Nats about the data that a latent must carry to count as active."""
+"""Information about the data, in nats, from which on a latent counts as active."""
 
 _ADVICE = (
     "Try a higher free_bits, more particles or another estimator such as rloo or vimco, a lower "
@@ -22,7 +22,7 @@ _ADVICE = (
 
 
 class Usage(NamedTuple):
-    """How a data set uses D latents with K categories; all but the last two one entry a latent."""
+    """How a data set uses D latents with K categories; the fields are those of `Evaluation`."""
 
     kl_per_latent: tuple[float, ...] | None
     information_per_latent: tuple[float, ...]
@@ -33,10 +33,12 @@ class Usage(NamedTuple):
 
 
 class UsageCounter:
-    """Counts over a whole data set, streamed: no batch-wise perplexity, which misleads.
+    """Counts how the latents are used over a whole data set, block by block.
+
+    The mean of a perplexity over batches would mislead: a batch cannot show all codes.
 
     Args:
-        prior: the distribution p(z), event (D, K); None where there is not one for all data.
+        prior: the distribution p(z), event shape (D, K); None where each datum has its own, p(z|y).
     """
 
     def __init__(self, prior: object) -> None:
@@ -49,7 +51,7 @@ class UsageCounter:
         self.codes: Counter[tuple[int, ...]] = Counter()
 
     def add(self, posterior: Posterior) -> None:
-        """Count the data of q(z|x)."""
+        """Count a block of data by their q(z|x)."""
         self.factorised &= isinstance(posterior, FactorisedPosterior)
         log_q = posterior.marginals()  # (B, D, K)
         self.num_data += len(log_q)
@@ -61,7 +63,7 @@ class UsageCounter:
         self.codes.update(map(tuple, posterior.mode().tolist()))
 
     def usage(self) -> Usage:
-        """The figures of all data so far."""
+        """The figures of all data that were counted."""
         # q as logits: a category that no datum uses has log 0, which entropy leaves out.
         aggregate = entropy((self.aggregate / self.num_data).log().unsqueeze(-2))  # (D,)
         information = (aggregate - self.entropy / self.num_data).clamp(min=0)
@@ -81,13 +83,13 @@ def _numbers(values: Tensor) -> tuple[float, ...]:
 
 
 def describe_collapse(information: Sequence[Sequence[float]]) -> str | None:
-    """Say which latents carry less than `ACTIVE_INFORMATION`, since when, and what to try.
+    """Say which latents have less information than 0.01 nats, since when, and what to try.
 
     A latent has collapsed where q(z_d|x) hardly depends on x, however far it is from the prior.
 
     Args:
-        information: `information_per_latent`, in nats, one row an epoch from epoch 1 on; of a
-            single row no epoch is named.
+        information: `Evaluation.information_per_latent` in nats, one row per epoch from epoch 1 on.
+            Where there is a single row, no epoch is named.
 
     Returns:
         One line, or None where every latent is active in the last row.

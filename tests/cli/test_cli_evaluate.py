@@ -17,7 +17,7 @@ from pdvae_cli.report import aligned
 
 from pyro_dvae import Config, Evaluation, build_vae, evaluate, load_images, load_run
 from pyro_dvae.data import fingerprint, make_splits
-from pyro_dvae.evaluation.evaluation import ordering
+from pyro_dvae.evaluation import ordering
 from pyro_dvae.runs.checkpoints import append_metrics, write_config, write_evaluation, write_weights
 from pyro_dvae.streams import RandomStream
 

@@ -17,7 +17,7 @@ from zoo import PROGRAMS, tiny_data, tiny_vae
 
 from pyro_dvae.codes import enumerate_codes
 from pyro_dvae.elbos.multi_sample import VimcoELBO
-from pyro_dvae.evaluation.evaluation import log_marginal
+from pyro_dvae.evaluation import log_marginal
 
 EXACT = {"atol": 1e-10, "rtol": 0}
 

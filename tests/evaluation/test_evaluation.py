@@ -28,8 +28,7 @@ from pyro_dvae import (
 )
 from pyro_dvae.codes import code_log_probs
 from pyro_dvae.evaluation import joint as joint_module
-from pyro_dvae.evaluation import marginal, plan
-from pyro_dvae.evaluation.evaluation import ordering
+from pyro_dvae.evaluation import marginal, ordering, plan
 from pyro_dvae.evaluation.joint import Joint
 
 
@@ -439,26 +438,31 @@ def test_ordering_in_words() -> None:
     vae, x = tiny_vae(), tiny_data(4)
     plain = evaluate(vae, x, importance_samples=20)
 
-    def said(**changes: Any) -> str:
+    def words(**changes: Any) -> str:
         return ordering(dataclasses.replace(plain, **changes))
 
     errors = {"importance_bound": 0.1}
     values = {"elbo": -3.0, "importance_bound": -2.0, "log_marginal": -1.0}
-    assert said(**values) == "ELBO <= bound(20) <= log p(x) holds."
-    assert said(**values | {"log_marginal": None}) == "ELBO <= bound(20) holds."
-    assert said(**values | {"importance_bound": None}) == "ELBO <= log p(x) holds."
-    assert "not checked" in said(elbo=-3.0, importance_bound=None, log_marginal=None)
-    chance = said(**values | {"importance_bound": -0.75}, standard_errors=errors)
+    assert words(**values) == "ELBO <= bound(20) <= log p(x) holds."
+    assert words(**values | {"log_marginal": None}) == "ELBO <= bound(20) holds."
+    assert words(**values | {"importance_bound": None}) == "ELBO <= log p(x) holds."
+    assert "not checked" in words(elbo=-3.0, importance_bound=None, log_marginal=None)
+    chance = words(**values | {"importance_bound": -0.75}, standard_errors=errors)
     assert chance == (
         "ELBO <= bound(20) <= log p(x) fails: bound(20) exceeds log p(x) by 0.25 nats (standard "
         "error 0.1); Monte Carlo error explains it."
     )
-    too_much = said(**values | {"importance_bound": -0.5}, standard_errors=errors)
-    assert "by 0.5 nats (standard error 0.1); codes too rare to be drawn may carry it" in too_much
-    impossible = said(elbo=-0.5, importance_bound=None, log_marginal=-1.0)
-    assert "ELBO exceeds log p(x) by 0.5 nats; without draws this cannot be" in impossible
+    too_much = words(**values | {"importance_bound": -0.5}, standard_errors=errors)
+    assert (
+        "by 0.5 nats (standard error 0.1); codes that are too rare to be drawn may explain it"
+        in too_much
+    )
+    impossible = words(elbo=-0.5, importance_bound=None, log_marginal=-1.0)
+    assert (
+        "ELBO exceeds log p(x) by 0.5 nats; no draws are involved, so this is a bug" in impossible
+    )
     both = {"importance_bound": 0.3, "elbo": 0.4}
-    assert "by 0.5 nats (standard error 0.5); Monte Carlo" in said(
+    assert "by 0.5 nats (standard error 0.5); Monte Carlo" in words(
         elbo=-1.5, importance_bound=-2.0, log_marginal=None, standard_errors=both
     )
 

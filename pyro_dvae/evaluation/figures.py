@@ -1,0 +1,224 @@
+"""The figures of a model on a data set: what they are, and how they are shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from html import escape
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+_ROUNDING = 1e-7
+"""Relative error that rounding alone explains."""
+_CHANCE = 4.5
+"""Standard errors that chance alone explains."""
+_SHOWN_LATENTS = 20
+"""Latents with a row in a notebook's table."""
+
+
+class _Row(NamedTuple):
+    """One line of a table of figures."""
+
+    label: str
+    value: float
+    error: float | None
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Means over N data, in nats per datum where nothing else is said.
+
+    It is what `evaluate` returns. A notebook shows it as a table. `pandas.DataFrame` makes a frame
+    of several: `pandas.DataFrame([one.to_dict(), other.to_dict()])`.
+    """
+
+    elbo: float
+    """log_likelihood - kl, a lower bound on log p(x)."""
+    log_likelihood: float
+    """E_q[log p(x|z)]; minus the binary cross-entropy for a Bernoulli likelihood."""
+    log_prior: float
+    """E_q[log p(z)]; -D log K for the uniform prior."""
+    entropy: float
+    """-E_q[log q(z|x)], from 0 to D log K."""
+    kl: float
+    """KL(q(z|x) || p(z)) = -log_prior - entropy."""
+    log_marginal: float | None
+    """log p(x), summed over all K^D codes; None where they were not summed."""
+    importance_bound: float | None
+    """The importance-weighted bound, in expectation between the ELBO and log p(x); or None."""
+    importance_samples: int | None
+    """k, the draws per datum of the importance-weighted bound; None without that bound."""
+    posterior_gap: float | None
+    """log_marginal - elbo = KL(q(z|x) || p(z|x)), what is lost since q is not the posterior."""
+    importance_gap: float | None
+    """importance_bound - elbo."""
+    remaining_gap: float | None
+    """log_marginal - importance_bound, what more draws could gain."""
+    bits_per_dimension: float | None
+    """-elbo / (P log 2), in bits, P elements in a datum; None where x is continuous."""
+    standard_errors: dict[str, float]
+    """Name of a figure above -> its standard error.
+
+    The error is that over the draws of z, and of the estimate of log Z of a Boltzmann prior with
+    too many codes. A figure without an entry is exact.
+    """
+    kl_per_latent: tuple[float, ...] | None
+    """KL(q(z_d|x) || p(z_d)), D numbers; None where the latents of prior or guide are dependent."""
+    information_per_latent: tuple[float, ...]
+    """I(x; z_d) = KL(q(z_d|x) || mean over the data of q(z_d|x)), D numbers (Hoffman & Johnson
+    2016, "ELBO surgery")."""
+    perplexity_per_latent: tuple[float, ...]
+    """exp of the entropy of the mean over the data of q(z_d|x), from 1 to K, D numbers."""
+    active_latents: int
+    """Latents with an information of at least 0.01 nats (`ACTIVE_INFORMATION`)."""
+    codes_used: int
+    """Different codes among the most probable code of each datum."""
+    code_perplexity: float
+    """exp of the entropy of how often each of these codes is used, from 1 to `codes_used`."""
+    num_data: int
+    """N."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, as `json` writes them and reads them again: lists for tuples."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        label = max(len(row.label) for row in rows)
+        texts = [_number(row.value) for row in rows]
+        errors = ["" if row.error is None else f"± {row.error:.2g}" for row in rows]
+        value, error = max(map(len, texts)), max(map(len, errors))
+        lines = [f"Evaluation of {self.num_data} data, in nats per datum:"]
+        for row, text, spread in zip(rows, texts, errors, strict=True):
+            unit = "" if row.unit == "nats" else f" ({row.unit})"
+            lines.append(
+                f"  {row.label:{label}}  {text:>{value}} {spread:{error}}  {row.meaning}{unit}"
+            )
+        return "\n".join([*lines, f"  {self._usage()}"])
+
+    def _repr_html_(self) -> str:
+        """Tables for a notebook: the figures, and what each latent carries."""
+        figures = [
+            [
+                row.label,
+                _number(row.value),
+                "exact" if row.error is None else f"± {row.error:.2g}",
+                row.unit,
+                row.meaning,
+            ]
+            for row in self._rows()
+        ]
+        columns = {
+            "KL": self.kl_per_latent,
+            "information": self.information_per_latent,
+            "perplexity": self.perplexity_per_latent,
+        }
+        known = {name: values for name, values in columns.items() if values is not None}
+        latents = [
+            [f"z{number}", *(f"{value:.3f}" for value in values)]
+            for number, values in enumerate(zip(*known.values(), strict=True), 1)
+        ]
+        hidden = len(latents) - _SHOWN_LATENTS
+        more = f"<p>and {hidden} more latents</p>" if hidden > 0 else ""
+        heads = ["latent", *(name if name == "perplexity" else f"{name} (nats)" for name in known)]
+        return (
+            f"<div><p><b>Evaluation of {self.num_data} data</b>, means per datum</p>"
+            + _table(["figure", "mean", "standard error", "unit", "meaning"], figures, range(1, 3))
+            + f"<p>{escape(self._usage())}</p>"
+            + _table(heads, latents[:_SHOWN_LATENTS], range(1, 4))
+            + f"{more}</div>"
+        )
+
+    def _rows(self) -> list[_Row]:
+        """The figures that are known, in the order in which they are read."""
+        bound = f"bound({self.importance_samples})"
+        rows = [
+            ("ELBO", "elbo", self.elbo, "E_q[log p(x|z)] - KL"),
+            ("log-likelihood", "log_likelihood", self.log_likelihood, "E_q[log p(x|z)]"),
+            ("KL", "kl", self.kl, "KL(q(z|x) || p(z))"),
+            ("entropy", "entropy", self.entropy, "-E_q[log q(z|x)]"),
+            ("log p(x)", "log_marginal", self.log_marginal, "sum over all codes"),
+            (bound, "importance_bound", self.importance_bound, "importance-weighted bound"),
+            ("posterior gap", "posterior_gap", self.posterior_gap, "log p(x) - ELBO"),
+            ("importance gap", "importance_gap", self.importance_gap, f"{bound} - ELBO"),
+            ("remaining gap", "remaining_gap", self.remaining_gap, f"log p(x) - {bound}"),
+            (
+                "bits per dimension",
+                "bits_per_dimension",
+                self.bits_per_dimension,
+                "-ELBO / (P log 2)",
+            ),
+        ]
+        errors = self.standard_errors
+        return [
+            _Row(label, value, errors.get(name), "bits" if "bits" in name else "nats", meaning)
+            for label, name, value, meaning in rows
+            if value is not None
+        ]
+
+    def _usage(self) -> str:
+        return (
+            f"{self.active_latents} of {len(self.information_per_latent)} latents active; "
+            f"{self.codes_used} codes used, perplexity {self.code_perplexity:.1f}"
+        )
+
+
+def ordering(evaluation: Evaluation) -> str:
+    """Say in one line whether ELBO <= bound(k) <= log p(x) holds, or by how much not and why.
+
+    Args:
+        evaluation: of `evaluate`; a figure that it left out is left out here.
+    """
+    errors = evaluation.standard_errors
+    figures = [
+        ("elbo", "ELBO", evaluation.elbo),
+        (
+            "importance_bound",
+            f"bound({evaluation.importance_samples})",
+            evaluation.importance_bound,
+        ),
+        ("log_marginal", "log p(x)", evaluation.log_marginal),
+    ]
+    chain = [(name, label, value) for name, label, value in figures if value is not None]
+    if len(chain) == 1:
+        return "ELBO <= log p(x) was not checked: neither log p(x) nor a tighter bound is known."
+    violations, reason = [], "Monte Carlo error explains it"
+    for (low, low_label, low_value), (high, high_label, high_value) in pairwise(chain):
+        excess = low_value - high_value
+        if excess <= _ROUNDING * max(1.0, abs(high_value)):
+            continue
+        violation = f"{low_label} exceeds {high_label} by {excess:.2g} nats"
+        if low in errors or high in errors:
+            error = math.hypot(errors.get(low, 0.0), errors.get(high, 0.0))
+            violation += f" (standard error {error:.2g})"
+            if excess > _CHANCE * error:
+                reason = "codes that are too rare to be drawn may explain it, use more draws"
+        else:
+            reason = "no draws are involved, so this is a bug: please report it"
+        violations.append(violation)
+    claim = " <= ".join(label for _, label, _ in chain)
+    return f"{claim} fails: {'; '.join(violations)}; {reason}." if violations else f"{claim} holds."
+
+
+def _number(value: float) -> str:
+    return f"{value + 0.0:.4g}" if abs(value) < 1 else f"{value:.3f}"
+
+
+def _table(heads: list[str], rows: list[list[str]], numbers: range) -> str:
+    """An HTML table; the columns of these numbers are aligned at the right."""
+
+    def line(tag: str, texts: list[str]) -> str:
+        sides = ["right" if i in numbers else "left" for i in range(len(texts))]
+        cells = (
+            f'<{tag} style="text-align:{side};padding:0 0.5em">{escape(text)}</{tag}>'
+            for side, text in zip(sides, texts, strict=True)
+        )
+        return f"<tr>{''.join(cells)}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<table><thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
