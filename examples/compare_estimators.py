@@ -1,8 +1,8 @@
-"""Train the same model by every gradient estimator, and compare what each has reached.
+"""Train the same model by every gradient estimator, and compare the ELBOs that they reach.
 
-Give every estimator the same epochs, or the same seconds of training; a run of either kind writes
-one JSON file an estimator and seed into --out, and then one table and one figure of all that lie
-there (test ELBO against the epoch, and against the time).
+Every estimator gets the same number of epochs, or the same seconds of training. Each run writes one
+JSON file per estimator and seed into the folder --out. Then it makes one table and one figure of
+all results in that folder: the test ELBO against the epoch, and against the time.
 
     python examples/compare_estimators.py --estimators rloo,reinmax --epochs 10 --out compared
     python examples/compare_estimators.py --seconds 300 --data mnist --data-dir DIR --out compared
@@ -22,7 +22,11 @@ from pyro_dvae.runs.config import ESTIMATORS
 
 
 def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Train by one estimator; its settings, its curve on some test images, its scores on all."""
+    """Train by one estimator.
+
+    Returns:
+        The settings, the curve of the ELBO on some test images, and the scores on all of them.
+    """
     images = load_images(args.data, args.data_dir)
     data = BinaryImages(images.train)
     test = BinaryImages(images.test).fixed(seed=0)
@@ -72,7 +76,7 @@ def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(folder: Path) -> None:
-    """Write `table.md` and `compared.png` of every result in the folder."""
+    """Write `table.md` and `compared.png` from all results in a folder."""
     results = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     results.sort(key=lambda result: -result["elbo"])
     lines = [
@@ -106,22 +110,26 @@ def report(folder: Path) -> None:
 
 
 def main() -> None:
-    """Train what is asked for, then report on all."""
+    """Train by the estimators that are asked for, then report on all results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--estimators", default="all", help="names with commas between, or all")
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--epochs", type=int, help="of each; 2 if neither is given")
-    budget.add_argument("--seconds", type=float, help="of training, of each")
+    budget.add_argument("--epochs", type=int, help="epochs per estimator; 2 if no budget is given")
+    budget.add_argument("--seconds", type=float, help="seconds of training per estimator")
     budget.add_argument(
-        "--cpu-seconds", type=float, help="the same by processor time; set OMP_NUM_THREADS=1"
+        "--cpu-seconds",
+        type=float,
+        help="seconds of processor time per estimator; set OMP_NUM_THREADS=1",
     )
     parser.add_argument("--data", default="mnist-sample")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lr", type=float, default=Config.learning_rate)
     parser.add_argument("--averaging", type=float, default=Config.averaging)
-    parser.add_argument("--annealing", type=int, help="epochs; `pdvae fit`'s if left out")
-    parser.add_argument("--curve-images", type=int, default=1000, help="scored at every epoch")
+    parser.add_argument("--annealing", type=int, help="epochs; as in `pdvae fit` if left out")
+    parser.add_argument(
+        "--curve-images", type=int, default=1000, help="test images scored per epoch"
+    )
     parser.add_argument("--out", type=Path, default=Path("compared"))
     args = parser.parse_args()
     if args.epochs is args.seconds is args.cpu_seconds is None:

@@ -1,4 +1,4 @@
-"""Digits drawn by their label: a prior p(z|y) beside a decoder that never sees the label.
+"""Digits drawn given their label, by a prior p(z|y). The decoder never sees the label.
 
 python examples/conditional_digits.py --epochs 30 --num-data 60000
 """
@@ -23,11 +23,11 @@ from pyro_dvae import (
 from pyro_dvae.runs.plots import image_grid, save_figure
 
 CODE, EVENT, HIDDEN = (4, 8), (28, 28), (256, 128)
-EACH = 10  # images a class
+EACH = 10  # images per class
 
 
 def main() -> None:
-    """Train on digits and their labels, and draw a row of each digit."""
+    """Train on digits and their labels, and draw one row of images per digit."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--num-data", type=int, default=500)
@@ -48,9 +48,9 @@ def main() -> None:
     )
     elbo = RlooELBO(num_particles=4)
     for record in fit(vae, elbo, train, epochs=args.epochs, annealing=10, initial_beta=4.0):
-        print(f"epoch {record.epoch}: {record.train_elbo:.2f} nats/image")
+        print(f"epoch {record.epoch}: {record.train_elbo:.2f} nats per image")
     scores = evaluate(vae, test, test_labels)
-    print(f"test ELBO {scores.elbo:.2f}, a bound on log p(x|y) {scores.log_marginal:.2f}")
+    print(f"test ELBO {scores.elbo:.2f}, a bound on log p(x|y) = {scores.log_marginal:.2f}")
 
     means = vae.sample(10 * EACH, means=True, labels=torch.arange(10).repeat_interleave(EACH))
     title = "means of p(x|z), z from p(z|y)"

@@ -1,9 +1,9 @@
 """Algorithm 1 of [JL25] in plain PyTorch: a discrete VAE of binary MNIST, every term spelt out.
 
 [JL25] is Jeffares & Liu, "An Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
-This file imports neither Pyro nor pyro_dvae, so that the library can be held to it:
-examples/tutorial_recipe.py trains the same model, and tests/examples/test_examples.py compares
-every gradient.
+This file imports neither Pyro nor pyro_dvae, so that the library can be compared with it:
+examples/tutorial_recipe.py trains the same model with the library, and
+tests/examples/test_examples.py compares every gradient.
 
     python examples/from_scratch.py --epochs 160 --num-data 5000
 """
@@ -42,7 +42,7 @@ def make_encoder(
 def make_decoder(
     num_pixels: int, num_latents: int, num_categories: int, hidden: tuple[int, int]
 ) -> nn.Sequential:
-    """g_theta, the encoder's mirror image: (B, D K) -> logits (B, P)."""
+    """g_theta, a (D K)-256-512-P network: (B, D K) -> logits (B, P)."""
     return nn.Sequential(
         nn.Linear(num_latents * num_categories, hidden[1]),
         nn.ReLU(),
@@ -63,14 +63,15 @@ def recipe(
     """One step of Algorithm 1 (Eqs. 84 to 86 of [JL25]).
 
     Args:
-        encoder: (B, P) -> logits (B, D, K) of f(x).
-        decoder: (B, D K) -> logits (B, P) of g(z).
-        x: (B, P) zeros and ones.
-        z: (B, D, K) one-hot code of each datum, or None to draw it from f(x).
-        baseline: taken from BCE in the encoder's gradient; moves its variance, not its mean.
+        encoder: a network from data (B, P) to the logits (B, D, K) of f(x).
+        decoder: a network from codes (B, D K) to the logits (B, P) of g(z).
+        x: (B, P) data, zeros and ones.
+        z: (B, D, K) the one-hot code of each datum; None draws it from f(x).
+        baseline: a number of nats that is subtracted from BCE in the encoder's gradient. It changes
+            the variance of the gradient, but not its mean.
 
     Returns:
-        The ELBO, (B,) nats, and a scalar whose gradient descends in both networks.
+        The ELBO, (B,) nats, and a scalar loss, whose gradient trains both networks.
     """
     log_f = encoder(x).log_softmax(-1)  # (B, D, K)
     f = log_f.exp()
@@ -91,19 +92,19 @@ def recipe(
 
 
 def binarize(grey: Tensor) -> Tensor:
-    """Redraw each pixel as Bernoulli(grey value): a new binary image at every visit."""
+    """Draw each pixel as Bernoulli(grey value), which gives a new binary image at every visit."""
     return torch.bernoulli(grey.flatten(1) / 255)
 
 
 def load(path: Path) -> tuple[Tensor, Tensor]:
-    """Training and test images, uint8 (N, 28, 28)."""
+    """Load training and test images, (N, 28, 28) uint8."""
     with np.load(path) as arrays:
         train, test = arrays["train_images"], arrays["test_images"]
     return torch.from_numpy(train), torch.from_numpy(test)
 
 
 def main() -> None:
-    """Train, and print the ELBO of training and test data."""
+    """Train, and print the ELBO of the training and the test data."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=SAMPLE, help="npz: train_images, test_images")
     parser.add_argument("--epochs", type=int, default=2)

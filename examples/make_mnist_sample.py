@@ -17,13 +17,13 @@ def balanced_indices(labels: NDArray[np.int64], per_class: int) -> NDArray[np.in
     """Choose the same number of data from each class at random.
 
     Args:
-        labels: Classes, shape (N,).
-        per_class: Number of data to choose from each class.
+        labels: (N,) classes.
+        per_class: The number of data to choose from each class.
 
     Returns:
-        Sorted indices, shape (NUM_CLASSES * per_class,).
+        (NUM_CLASSES * per_class,) sorted row numbers.
     """
-    # RandomState, unlike default_rng, keeps its stream across versions of NumPy.
+    # RandomState draws the same numbers in every version of NumPy; default_rng does not.
     rng = np.random.RandomState(SEED)
     chosen = [
         rng.choice(np.flatnonzero(labels == label), per_class, replace=False)

@@ -1,7 +1,8 @@
-"""A folder of images of your own, of two sizes: refused, and then trained on with --size.
+"""A folder of images of your own, which have two sizes and need the option --size.
 
-Draws coloured discs and squares into `pictures/disc` and `pictures/square`, some of 24 x 24 and
-some of 20 x 30 pixels, and gives them to the commands. Nothing is resized unless you ask.
+This draws coloured discs and squares into `pictures/disc` and `pictures/square`. Some have 24 x 24
+and some 20 x 30 pixels. `pdvae fit` refuses them at first, since nothing is resized unless you ask
+for it.
 
     python examples/own_images.py --epochs 100
 """
@@ -16,7 +17,7 @@ from PIL import Image, ImageDraw
 
 
 def draw_pictures(folder: Path, num: int, seed: int = 0) -> None:
-    """Draw the pictures, one class a folder."""
+    """Draw the pictures, with one folder per class."""
     source = np.random.default_rng(seed)
     for number in range(num):
         kind = ("disc", "square")[number % 2]
@@ -33,13 +34,13 @@ def draw_pictures(folder: Path, num: int, seed: int = 0) -> None:
 
 
 def pdvae(*arguments: str) -> int:
-    """Run a command, and show it."""
+    """Print a command and run it; return its exit status."""
     print(f"\n$ pdvae {' '.join(arguments)}", flush=True)
     return subprocess.run([sys.executable, "-m", "pdvae_cli.main", *arguments]).returncode
 
 
 def main() -> None:
-    """Look, be refused, ask for a size, train."""
+    """Draw the images, see them refused, ask for a size, and train."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num-images", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=30)
@@ -47,7 +48,7 @@ def main() -> None:
     draw_pictures(Path("pictures"), args.num_images)
 
     if pdvae("fit", "run-pictures", "--data", "pictures") != 2:
-        sys.exit("two sizes were not refused")
+        sys.exit("the images of two sizes were not refused")
     size = ["--size", "24x24"]
     pdvae("data", "pictures", *size)
     model = ["--latents", "6", "--categories", "4", "--lr", "0.003", "--annealing", "3"]
@@ -55,7 +56,7 @@ def main() -> None:
     fit = ["fit", "run-pictures", "--data", "pictures", *size, *model, *epochs]
     if pdvae(*fit) != 0:
         sys.exit("the training failed")
-    print("\nrun-pictures/reconstructions.png and samples.png show what was learnt")
+    print("\nrun-pictures/reconstructions.png and samples.png show what the model has learnt")
 
 
 if __name__ == "__main__":

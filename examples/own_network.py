@@ -1,12 +1,13 @@
-"""Networks of your own: here an encoder and a decoder of one hidden layer each, in this file.
+"""Networks of your own: an encoder and a decoder with one hidden layer each.
 
-A factory is called with what its network has to fit, by keyword. From the folder of this file
-
-    pdvae fit --encoder own_network:Encoder --decoder own_network:Decoder
-
-trains the same on the command line, and so does, in Python,
+A factory, here a class, is called with keyword arguments that say what the network has to fit. In
+Python, run
 
     python examples/own_network.py --epochs 20
+
+On the command line, from the folder of this file, the same networks are trained by
+
+    pdvae fit --encoder own_network:Encoder --decoder own_network:Decoder
 """
 
 import argparse
@@ -19,28 +20,28 @@ from pyro_dvae import BinaryImages, Config, RlooELBO, build_vae, evaluate, fit, 
 
 
 class Encoder(nn.Module):
-    """Data (B, *event) -> (B, D, C); for a mean-field guide C logits, one a category."""
+    """Data (B, *event) -> (B, D, C); for a mean-field guide C = K, one logit per category."""
 
     def __init__(self, event_shape: tuple[int, ...], num_latents: int, num_outputs: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.Flatten(),
             nn.Linear(math.prod(event_shape), 200),
-            nn.LayerNorm(200),  # of each datum by itself: a batch norm would mix the batch
+            nn.LayerNorm(200),  # per datum; a batch norm would make the data depend on each other
             nn.SiLU(),
             nn.Linear(200, num_latents * num_outputs),
             nn.Unflatten(-1, (num_latents, num_outputs)),
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """One context for each latent."""
+        """Return C numbers per latent."""
         return self.layers(x)
 
 
 class Decoder(nn.Module):
-    """Codes (..., D, K) -> (..., *event), or (..., *event, num_params) where that is not 1.
+    """Codes (..., D, K) -> (..., *event), or (..., *event, num_params) if num_params is not 1.
 
-    There can be any number of leading dimensions: draws, data, or all codes there are.
+    There can be any number of leading dimensions: particles, data, or all codes.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, z: Tensor) -> Tensor:
-        """The parameters of the likelihood."""
+        """Return the parameters of the likelihood."""
         return self.layers(z.flatten(-2)).unflatten(-1, self.shape)
 
 
@@ -74,7 +75,7 @@ def main() -> None:
     train = BinaryImages(images.train[: args.num_data])
     test = BinaryImages(images.test[:200]).fixed(seed=0)
     torch.manual_seed(0)
-    # Both are tried on two rows; what does not fit is said before any training.
+    # Both networks are tried on two rows, so that one that does not fit is refused here.
     config = Config(encoder=f"{__name__}:Encoder", decoder=f"{__name__}:Decoder")
     vae = build_vae(config, train.event_shape)
     print(f"untrained  ELBO {evaluate(vae, test).elbo:8.2f} nats per image")

@@ -1,7 +1,7 @@
-"""A table of your own: look at it, train on some of its columns, and draw what the codes mean.
+"""A table of your own: look at it, train on some of its columns, and plot what the codes mean.
 
-The table is a survey: 12 questions answered yes (1) or no (0), an age, and the group that each
-person belongs to, which the model never sees. With --table another file takes its place.
+The table is a survey. Each row has the answers to 12 questions, yes (1) or no (0), an age, and the
+group of the person, which the model never sees. With --table another file takes its place.
 
     python examples/own_table.py --epochs 100
 """
@@ -22,7 +22,7 @@ QUESTIONS = [f"q{i}" for i in range(1, 13)]
 
 
 def write_survey(path: Path, num_rows: int, seed: int = 0) -> None:
-    """Write the table: people of a group answer mostly alike."""
+    """Write a table in which most people of a group give the same answers."""
     source = np.random.default_rng(seed)
     yes = source.choice([0.1, 0.9], (len(GROUPS), len(QUESTIONS)))
     group = source.integers(0, len(GROUPS), num_rows)
@@ -35,9 +35,9 @@ def write_survey(path: Path, num_rows: int, seed: int = 0) -> None:
 
 
 def main() -> None:
-    """Look, be refused, choose columns, train, draw."""
+    """Look at the table, choose the columns that suit the model, train, and plot the codes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", type=Path, help="your own, with these columns; else one is made")
+    parser.add_argument("--table", type=Path, help="a file with the same columns")
     parser.add_argument("--num-rows", type=int, default=2000)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("-o", "--output", type=Path, default=Path("own_table.png"))
@@ -89,11 +89,11 @@ def main() -> None:
     for number, name in enumerate(groups):
         before = shares[:, :number].sum(1)
         right.barh(names, shares[:, number], left=before, label=name)
-    right.set(title="whose they are", xlabel="test rows")
+    right.set(title="groups with this code", xlabel="test rows")
     right.invert_yaxis()
     figure.legend(loc="outside right center", title="group")
     figure.savefig(args.output, dpi=120)
-    print(f"{args.output}: what each code answers, and whose it is")
+    print(f"{args.output}: the answers that each code stands for, and the groups that have it")
 
 
 if __name__ == "__main__":

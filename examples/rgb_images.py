@@ -1,9 +1,10 @@
-"""Colour images of an odd size, and a convolutional network sized from them.
+"""Colour images of an odd size, and a convolutional network that fits them.
 
-Paints the bundled MNIST digits on 33 x 45 pixels, ink and ground in colours of their own, and
-trains a convolutional discrete VAE: of channels drawn as zeros and ones again and again, or, with
---likelihood logistic-mixture, of the 256 levels themselves. Images and what their codes make of
-them are drawn into rgb_images.png. 40 epochs of 3000 images take about ten minutes of two cores.
+This paints the bundled MNIST digits on 33 x 45 pixels, with random colours of ink and ground, and
+trains a convolutional discrete VAE. The channels are drawn as zeros and ones, anew at each
+visit. With --likelihood logistic-mixture the model is one of the 256 levels themselves. Images,
+their reconstructions and samples are drawn into rgb_images.png. 40 epochs of 3000 images take about
+ten minutes on two cores.
 
     python examples/rgb_images.py --epochs 40 --num-data 3000
 """
@@ -23,7 +24,7 @@ COLOURS = torch.tensor(
 
 
 def paint(digits: Tensor, height: int = 33, width: int = 45, seed: int = 0) -> Tensor:
-    """Digits (N, 28, 28) -> (N, 3, height, width) of 0 to 255, each in a place of its own."""
+    """Digits (N, 28, 28) -> colour images (N, 3, height, width) of 0 to 255, at random places."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.zeros(len(digits), 3, height, width)
     for image, digit in zip(images, digits, strict=True):
@@ -37,14 +38,14 @@ def paint(digits: Tensor, height: int = 33, width: int = 45, seed: int = 0) -> T
 
 
 def main() -> None:
-    """Train, print the ELBO, draw the pictures."""
+    """Train, print the ELBO, and draw the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--num-data", type=int, default=200, help="training images to use")
     parser.add_argument(
         "--likelihood", default="bernoulli", choices=["bernoulli", "logistic-mixture"]
     )
-    parser.add_argument("--network", default="conv", help="conv, conv:32 say, or mlp")
+    parser.add_argument("--network", default="conv", help="conv, mlp, or conv:32 for wider layers")
     parser.add_argument("--out", type=Path, default=Path("rgb_images.png"))
     args = parser.parse_args()
 
@@ -61,8 +62,8 @@ def main() -> None:
         grey = 1.0
     else:
         data, test, grey = images, tests, 255.0
-    # A gradient through relaxed codes needs one pass of the decoder, not one for each of four.
-    # A KL that weighs more at first keeps the codes of most images apart from one blurred mean.
+    # ReinMax needs one pass of the decoder per step, where RLOO with four particles needs four.
+    # The KL weighs more at first; without that, most images get the same code and a blurred mean.
     trainer = Trainer(
         vae,
         ReinMaxELBO(),

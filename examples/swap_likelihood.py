@@ -1,9 +1,10 @@
-"""Grey MNIST under four likelihoods of the library: one argument of DiscreteVAE is swapped.
+"""Grey MNIST under four likelihoods of the library, which are one argument of DiscreteVAE.
 
-The continuous Bernoulli is a density of x / 255, which may exceed 1: its ELBO may be positive. The
-others are probabilities of whole levels, and have bits per dimension. **A density and a
-probability do not compare**, nor do probabilities of 16 levels and of 256: those of 256 say more of
-an image. The two likelihoods of 16 levels compare with one another, as does the error of a pixel.
+The continuous Bernoulli is a density of x / 255. A density may exceed 1, so its ELBO may be
+positive. The other likelihoods are probabilities of whole levels and have bits per dimension. **A
+density and a probability cannot be compared.** Nor can probabilities of 16 and of 256 levels: those
+of 256 levels say more about an image. The two likelihoods of 16 levels can be compared with each
+other, and the errors per pixel can be compared for all.
 
     python examples/swap_likelihood.py --epochs 50 --num-data 5000
 """
@@ -29,7 +30,7 @@ from pyro_dvae import (
 )
 
 CODE = (4, 4)  # D, K
-# Name -> (likelihood, the divisor of grey values 0 to 255, whether what is left of it is dropped).
+# Name -> (likelihood, what grey values 0 to 255 are divided by, whether that is rounded down).
 LIKELIHOODS: dict[str, tuple[Callable[[], nn.Module], int, bool]] = {
     "continuous Bernoulli": (ContinuousBernoulli, 255, False),
     "categorical, 16 levels": (lambda: Categorical(16), 16, True),
@@ -39,7 +40,7 @@ LIKELIHOODS: dict[str, tuple[Callable[[], nn.Module], int, bool]] = {
 
 
 def compare(name: str, train: Tensor, test: Tensor, epochs: int) -> None:
-    """Train under one likelihood, and print its scores before and after."""
+    """Train under one likelihood, and print the scores before and after."""
     build, divisor, whole = LIKELIHOODS[name]
     train, test = ((x / divisor).floor() if whole else x / divisor for x in (train, test))
     event_shape = train.shape[1:]
@@ -69,14 +70,14 @@ def compare(name: str, train: Tensor, test: Tensor, epochs: int) -> None:
 
 
 def main() -> None:
-    """Train under each likelihood; the same evaluation scores them all."""
+    """Train and score the model under each likelihood."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--num-data", type=int, default=1000, help="training images to use")
     args = parser.parse_args()
 
     images = load_images("mnist-sample")
-    print("nats per image; bits per pixel, of probabilities alone; error of a pixel from 0 to 1")
+    print("nats per image; bits per pixel, for probabilities only; error of pixels from 0 to 1")
     for name in LIKELIHOODS:
         compare(name, images.train[: args.num_data], images.test[:50], args.epochs)
 

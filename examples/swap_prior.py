@@ -1,8 +1,8 @@
 """One model under every prior of the library, and under one of your own.
 
-A prior is any module whose forward() returns a distribution over codes, event (D, K); `SharedPrior`
-below is one, in three lines. Its parameters are trained with the networks'. All models begin with
-the same networks, so that what differs is the prior alone.
+A prior is any module whose forward() returns a distribution over codes with event shape (D, K);
+`SharedPrior` below is one. Its parameters are trained together with those of the networks. All
+models begin with the same networks, so that only the prior differs.
 
     python examples/swap_prior.py --epochs 50 --num-data 5000
 """
@@ -69,7 +69,7 @@ PRIORS: dict[str, Callable[[], nn.Module]] = {
 
 
 def main() -> None:
-    """Train one model under each prior, from the same networks, and print how good each is."""
+    """Train one model under each prior, from the same networks, and print the ELBO of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--num-data", type=int, default=1000, help="training images to use")
@@ -81,7 +81,7 @@ def main() -> None:
 
     torch.manual_seed(0)
     encoder, decoder = MLPEncoder(EVENT, *CODE, HIDDEN), MLPDecoder(EVENT, *CODE, HIDDEN[::-1])
-    print("nats per image; log p(x|label) under the conditional prior")
+    print("nats per image; under the conditional prior, log p(x) is log p(x|label)")
     for name, make_prior in PRIORS.items():
         torch.manual_seed(1)
         prior = make_prior()
@@ -89,7 +89,7 @@ def main() -> None:
         vae = DiscreteVAE(*networks, prior, Bernoulli())
         labelled = vae.takes_labels
         train = BinaryImages(x, labels=y if labelled else None)
-        # At the tutorial's rate of 5e-4 the prior would hardly move in so few steps.
+        # At the tutorial's learning rate, 5e-4, the prior would hardly change in so few steps.
         for _ in fit(vae, RlooELBO(), train, epochs=args.epochs, learning_rate=2e-3):
             pass
         scores = evaluate(vae, test, test_y if labelled else None)

@@ -1,10 +1,10 @@
 """Topics in text: the words of Python's own docstrings, under three likelihoods of counts.
 
-A document is the docstring of a module, class or function of the standard library, and a datum is
-how often each word of the vocabulary occurs in it. A latent's categories are topics: the words
-that each makes more probable than the mean over its categories does are printed. The multinomial
-is given how many words a document has, and Poisson and negative binomial are not: of the same
-documents their ELBO also pays for the length.
+A document is the docstring of a module, class or function of the standard library. A datum counts
+how often each word of the vocabulary occurs in it. The categories of a latent are topics. For each
+category, the words are printed that it makes more probable than the mean over the categories does.
+The multinomial is given the number of words of a document. Poisson and negative binomial are not,
+so their ELBO also includes the probability of that number.
 
     python examples/text_counts.py --epochs 30 --num-documents 4000
 """
@@ -43,7 +43,7 @@ STOP = re.compile(
 
 
 def docstrings(folder: Path, num: int) -> Iterator[str]:
-    """Docstrings of at least 60 characters below a folder, file by file; nothing is imported."""
+    """The first docstrings of at least 60 characters below a folder; nothing is imported."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for path in sorted(folder.glob("*.py")) + sorted(folder.glob("[a-z]*/*.py")):
         if num <= 0:
@@ -62,7 +62,11 @@ def docstrings(folder: Path, num: int) -> Iterator[str]:
 
 
 def count_words(documents: list[str], size: int) -> tuple[Tensor, list[str]]:
-    """Counts (N, V) of the most frequent words, of documents with at least three of them."""
+    """Count the most frequent words in every document.
+
+    Returns:
+        (N, V) counts in the N documents that have at least three of these words, and the V words.
+    """
     words = [re.findall(r"[a-z]{3,}", text.lower()) for text in documents]
     total = Counter(word for document in words for word in document if not STOP.fullmatch(word))
     vocabulary = [word for word, _ in total.most_common(size)]
@@ -76,7 +80,7 @@ def count_words(documents: list[str], size: int) -> tuple[Tensor, list[str]]:
 
 
 def main() -> None:
-    """Train under each likelihood, and print ELBO, perplexity and topics."""
+    """Train under each likelihood, and print the ELBO, the perplexity and the topics."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--num-documents", type=int, default=1500)
@@ -90,7 +94,7 @@ def main() -> None:
     num_test = len(counts) // 10
     test, train = counts[:num_test], counts[num_test:]
     length = test.sum(1).mean().item()
-    print(f"{len(counts)} documents, {len(vocabulary)} words, {length:.1f} a document")
+    print(f"{len(counts)} documents, {len(vocabulary)} words, {length:.1f} words per document")
 
     shape = (len(vocabulary),)
     for likelihood in (Multinomial(), Poisson(), NegativeBinomial()):
@@ -105,7 +109,7 @@ def main() -> None:
         if calibrate is not None:
             calibrate(train)
         elbo = RlooELBO(num_particles=4)
-        # The KL weighs more at first, so that topics are found before the guide commits to some.
+        # The KL weighs more at first, so that topics are found before the guide commits to a few.
         records = fit(
             vae,
             elbo,
@@ -119,19 +123,20 @@ def main() -> None:
         for _ in records:
             pass
         score = evaluate(vae, test).elbo
-        told = f"{type(likelihood).__name__:17} test ELBO {score:8.2f} nats/document"
+        line = f"{type(likelihood).__name__:17} test ELBO {score:8.2f} nats per document"
         if isinstance(likelihood, Multinomial):
-            # Of the counts, not of an order of the words: the coefficient is taken off.
+            # The perplexity is that of a sequence of words. The multinomial coefficient, which
+            # counts their orders, is left out.
             orders = (torch.lgamma(test.sum(1) + 1) - torch.lgamma(test + 1).sum(1)).mean().item()
-            told += f", perplexity {math.exp(-(score - orders) / length):.0f} a word"
+            line += f", perplexity {math.exp(-(score - orders) / length):.0f} per word"
             topics = top_words(vae, train, vocabulary)
-        print(told)
+        print(line)
     print("\n".join(topics))
 
 
 @torch.no_grad()
 def top_words(vae: DiscreteVAE, train: Tensor, vocabulary: list[str], num: int = 6) -> list[str]:
-    """For each category of each latent the words that it raises most, in their log-probability."""
+    """For each category of each latent, the words whose log-probability it raises most."""
     code = vae.mode(train)  # (N, D, K)
     lines = []
     for latent in range(D):

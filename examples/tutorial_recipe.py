@@ -1,7 +1,7 @@
 """The tutorial's model and recipe, trained by Pyro's own SVI.
 
-The same as examples/from_scratch.py, but the estimator is one argument of SVI: an ELBO of this
-library or one of Pyro's.
+This is the model of examples/from_scratch.py. Here the gradient estimator is one argument of SVI:
+an ELBO of this library, or one of Pyro's.
 
     python examples/tutorial_recipe.py --estimator rloo --epochs 160 --num-data 5000
 """
@@ -35,7 +35,7 @@ ESTIMATORS: dict[str, ELBO] = {
 
 
 def main() -> None:
-    """Train, and print the ELBO of training and test data."""
+    """Train, and print the ELBO of the training and the test data."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--estimator", choices=ESTIMATORS, default="reinforce")
     parser.add_argument("--epochs", type=int, default=2)
@@ -54,7 +54,8 @@ def main() -> None:
         UniformPrior(*CODE),
         Bernoulli(),
     )
-    # SVI's loss sums over the batch; Adam's steps do not depend on the scale of the gradient.
+    # The loss of SVI sums over the batch. This changes nothing, since Adam's steps do not depend on
+    # the scale of the gradient.
     optimizer = Adam({"lr": 5e-4})
     elbo = ESTIMATORS[args.estimator]
     svi = SVI(vae.model, vae.guide, optimizer, elbo)

@@ -1,7 +1,7 @@
-"""A Pyro program that knows nothing of this library, trained by its ELBOs beside Pyro's own.
+"""A Pyro program that knows nothing of this library, trained by Pyro's ELBOs and by this library's.
 
-Documents of counts, a mixture of K topics, a neural guide. The one line that changes between the
-runs is the `loss` of `SVI`.
+The model is a mixture of topics for documents of word counts, with a neural guide. Only one line
+differs between the runs, the `loss` of `SVI`.
 
     python examples/your_own_program.py --steps 2000
 """
@@ -21,7 +21,7 @@ NUM_TOPICS, NUM_WORDS, NUM_DOCUMENTS, LENGTH = 10, 50, 500, 30
 
 
 def documents() -> Tensor:
-    """(N, W) word counts, each document from one of ten hidden topics."""
+    """Draw word counts (N, W), for which each document has one of ten hidden topics."""
     generator = torch.Generator().manual_seed(0)
     topics = torch.randn(NUM_TOPICS, NUM_WORDS, generator=generator).mul(1.5).softmax(-1)
     topic = torch.randint(NUM_TOPICS, (NUM_DOCUMENTS,), generator=generator)
@@ -35,7 +35,7 @@ def model(counts: Tensor) -> None:
     words = pyro.param("words", lambda: 0.1 * torch.randn(NUM_TOPICS, NUM_WORDS))
     with pyro.plate("documents", len(counts)):
         topic = pyro.sample("topic", dist.OneHotCategorical(logits=weights))
-        # In words of its own, for Multinomial wants one total count for all.
+        # A factor, since the lengths differ and Pyro's Multinomial wants one total count for all.
         log_word = (topic @ words).log_softmax(-1)
         pyro.factor("counts", (counts * log_word).sum(-1))
 
@@ -48,14 +48,14 @@ class Guide(nn.Module):
         self.layers = nn.Sequential(nn.Linear(NUM_WORDS, 32), nn.ReLU(), nn.Linear(32, NUM_TOPICS))
 
     def forward(self, counts: Tensor) -> None:
-        """The guide program."""
+        """Draw the topic of each document."""
         layers = pyro.module("layers", self.layers)
         with pyro.plate("documents", len(counts)):
             pyro.sample("topic", dist.OneHotCategorical(logits=layers(counts)))
 
 
 def main() -> None:
-    """Train the same program with each loss, and score all by the exact ELBO."""
+    """Train the same program with each loss, and print the exact ELBO that each reaches."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()

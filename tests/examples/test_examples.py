@@ -214,7 +214,7 @@ def test_rgb_images_are_painted_learnt_and_drawn(likelihood: str, tmp_path: Path
 def test_text_counts_prints_perplexity_and_topics(tmp_path: Path) -> None:
     out = run("text_counts", "--epochs=1", "--num-documents=150", "--vocabulary=60", cwd=tmp_path)
     assert len(re.findall(r"test ELBO +-\d+\.\d\d", out)) == 3
-    perplexity = re.search(r"perplexity (\d+) a word", out)
+    perplexity = re.search(r"perplexity (\d+) per word", out)
     assert perplexity is not None
     assert 1 < int(perplexity[1]) < 90  # of 60 words, before much was learnt
     assert len(re.findall(r"z\d=\d \( *\d+%\): \w+", out)) == 24
@@ -223,7 +223,7 @@ def test_text_counts_prints_perplexity_and_topics(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_conditional_digits_draws_a_row_a_class(tmp_path: Path) -> None:
     out = run("conditional_digits", "--num-data=200", cwd=tmp_path)
-    elbos = re.search(r"test ELBO (\S+), a bound on log p\(x\|y\) (\S+)", out)
+    elbos = re.search(r"test ELBO (\S+), a bound on log p\(x\|y\) = (\S+)", out)
     assert elbos is not None
     assert float(elbos[1]) <= float(elbos[2]) + 1e-3
     assert (tmp_path / "conditional_digits.png").stat().st_size > 10_000
