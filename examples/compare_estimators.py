@@ -117,9 +117,7 @@ def main() -> None:
     budget.add_argument("--epochs", type=int, help="epochs per estimator; 2 if no budget is given")
     budget.add_argument("--seconds", type=float, help="seconds of training per estimator")
     budget.add_argument(
-        "--cpu-seconds",
-        type=float,
-        help="seconds of processor time per estimator; set OMP_NUM_THREADS=1",
+        "--cpu-seconds", type=float, help="the same by processor time; set OMP_NUM_THREADS=1"
     )
     parser.add_argument("--data", default="mnist-sample")
     parser.add_argument("--data-dir", type=Path)

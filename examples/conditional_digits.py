@@ -1,6 +1,6 @@
 """Digits drawn given their label, by a prior p(z|y). The decoder never sees the label.
 
-python examples/conditional_digits.py --epochs 30 --num-data 60000
+Example: python examples/conditional_digits.py --epochs 30 --num-data 60000
 """
 
 import argparse

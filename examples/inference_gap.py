@@ -1,14 +1,16 @@
-"""Where the gap log p(x) - ELBO comes from: the family of q, or the network that finds q.
+"""Where the gap log p(x) - ELBO comes from: the family of q, or the encoder that computes q.
 
-log p(x) - ELBO = [log p(x) - max_q ELBO(q)] + [max_q ELBO(q) - ELBO]: what the best factorised q of
-each datum leaves, and what the encoder leaves of that (the approximation and the amortisation gap
-of Cremer, Li & Duvenaud 2018, "Inference suboptimality in variational autoencoders"). With all K^D
-codes summed, the best q is found by coordinate ascent, q_d proportional to exp of the mean of
-log p(x, z) over the other latents, from the encoder's q, from the posterior's own marginals, and
-from each of the posterior's most probable codes. It is a lower bound on the maximum, so the first
-gap is at most what is printed.
+log p(x) - ELBO = [log p(x) - max_q ELBO(q)] + [max_q ELBO(q) - ELBO]. The first term is the gap
+that the best factorised q of each datum leaves. The second is what the encoder loses beyond that.
+They are the approximation gap and the amortisation gap of Cremer, Li & Duvenaud 2018, "Inference
+suboptimality in variational autoencoders".
 
-    python examples/inference_gap.py --epochs 30 --data mnist --data-dir ../shared/data
+The best q is found by coordinate ascent with all K^D codes summed: q_d is set proportional to exp
+of the mean of log p(x, z) over the other latents. The ascent starts from the encoder's q, from the
+marginals of the posterior, and from each of the most probable codes of the posterior. Its result is
+a lower bound on the maximum, so the first gap is at most what is printed.
+
+    python examples/inference_gap.py --epochs 30 --data mnist --data-dir DIR
 """
 
 import argparse
@@ -25,7 +27,16 @@ STARTS, SWEEPS = 20, 30
 
 
 def mean_over_latents(table: Tensor, q: list[Tensor], keep: int | None = None) -> Tensor:
-    """The mean of (B, K, ..., K) over all latents under q, or over all but one, (B, K)."""
+    """The mean of a table (B, K, ..., K) under q.
+
+    Args:
+        table: (B, K, ..., K), a number for each code.
+        q: D tensors (B, K), the probabilities of each latent.
+        keep: a latent over which no mean is taken, or None.
+
+    Returns:
+        (B,), or (B, K) if a latent is kept.
+    """
     for latent in reversed(range(len(q))):
         if latent != keep:
             weight = q[latent].unflatten(0, (-1, *[1] * (table.dim() - 2)))
@@ -34,7 +45,16 @@ def mean_over_latents(table: Tensor, q: list[Tensor], keep: int | None = None) -
 
 
 def best_factorised(log_joint: Tensor, q: list[Tensor], sweeps: int = SWEEPS) -> Tensor:
-    """ELBO (B,) of the factorised q that coordinate ascent reaches from q, D of (B, K)."""
+    """The ELBO of the factorised q that coordinate ascent reaches.
+
+    Args:
+        log_joint: (B, K, ..., K) log p(x, z) of all codes.
+        q: D tensors (B, K), the probabilities of each latent to start from.
+        sweeps: how often each latent is updated.
+
+    Returns:
+        (B,) nats.
+    """
     q = [0.98 * part + 0.02 / part.shape[-1] for part in q]
     for _ in range(sweeps):
         for latent in range(len(q)):
@@ -45,7 +65,7 @@ def best_factorised(log_joint: Tensor, q: list[Tensor], sweeps: int = SWEEPS) ->
 
 @torch.no_grad()
 def gaps(vae: DiscreteVAE, x: Tensor) -> dict[str, Tensor]:
-    """ELBO, its maximum over factorised q and log p(x), (B,) each, and two facts of p(z|x)."""
+    """The ELBO, its maximum over factorised q, log p(x), and two facts about p(z|x), (B,) each."""
     log_prior, log_likelihood = Joint(vae, x).all_codes(x)
     log_joint = log_prior + log_likelihood  # (B, K^D)
     posterior = posterior_of(vae.posterior(x), tabulate=True)
@@ -69,7 +89,7 @@ def gaps(vae: DiscreteVAE, x: Tensor) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    """Train under each guide, and print the two gaps."""
+    """Train with each guide, and print the two gaps."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--num-data", type=int, default=60_000, help="training images to use")

@@ -1,10 +1,12 @@
-"""A mixture-of-experts layer that samples one expert a row, by five gradients for its router.
+"""A mixture-of-experts layer that samples one expert per row, trained by five gradients.
 
-No VAE and no Pyro program: `PathwiseELBO.draw` is straight-through's or ReinMax's draw for any
-network. Beside them REINFORCE, its leave-one-out baseline (RLOO), and the exact expectation over
-the experts, which is what all of them estimate.
+There is no VAE and no Pyro program here. `PathwiseELBO.draw` gives any network a draw with the
+gradient of straight-through or of ReinMax. They are compared with REINFORCE, with REINFORCE and a
+leave-one-out baseline (RLOO), and with the exact expectation over the experts, which all of them
+estimate.
 
-The task needs the router: 4 regions of the inputs, each with a linear classifier of its own.
+The task cannot be solved without the router: the inputs have 4 regions, and each region has a
+linear classifier of its own.
 
     python examples/mixture_of_experts.py --epochs 50 --num-data 5000
 """
@@ -26,7 +28,7 @@ NUM_INPUTS, NUM_CLASSES, NUM_EXPERTS = 8, 5, 4
 
 
 class MixtureOfExperts(nn.Module):
-    """Logits of the classes from one expert f_e(x), e ~ Cat(softmax(router(x)))."""
+    """Class logits f_e(x) of one expert e, drawn from Cat(softmax(router(x)))."""
 
     def __init__(self, num_experts: int = NUM_EXPERTS) -> None:
         super().__init__()
@@ -34,20 +36,24 @@ class MixtureOfExperts(nn.Module):
         self.experts = nn.Linear(NUM_INPUTS, num_experts * NUM_CLASSES)
 
     def route(self, x: Tensor) -> Tensor:
-        """Log-probabilities of the experts, (B, E)."""
+        """Return the log-probabilities (B, E) of the experts."""
         return self.router(x).log_softmax(-1)
 
     def forward(self, x: Tensor, expert: Tensor) -> Tensor:
-        """Class logits (B, C) of the experts chosen, (B, E) one-hot or a stand-in for it.
+        """Return the class logits (B, C) of the chosen experts.
 
-        All experts are run: df/d(expert), which straight-through and ReinMax take back to the
-        router, is of all of them. REINFORCE could do with the one drawn.
+        All experts are run, because straight-through and ReinMax need the derivative of the output
+        in all of them. REINFORCE needs only the drawn one.
+
+        Args:
+            x: (B, 8) inputs.
+            expert: (B, E) the chosen experts, one-hot, or a stand-in for that.
         """
         outputs = self.experts(x).unflatten(-1, (-1, NUM_CLASSES))  # (B, E, C)
         return (expert.unsqueeze(-1) * outputs).sum(-2)
 
     def expert_losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy of every expert, (B, E) nats."""
+        """Return the cross-entropy of every expert, (B, E) nats."""
         outputs = self.experts(x).unflatten(-1, (-1, NUM_CLASSES))
         losses = cross_entropy(
             outputs.flatten(0, 1), y.repeat_interleave(outputs.shape[1]), reduction="none"
@@ -56,16 +62,16 @@ class MixtureOfExperts(nn.Module):
 
 
 Loss = Callable[[MixtureOfExperts, Tensor, Tensor], Tensor]
-"""A scalar whose gradient estimates that of E_e[cross-entropy], the mean over the batch."""
+"""A scalar whose gradient estimates that of E_e[cross-entropy], averaged over the batch."""
 
 
 def exact(layer: MixtureOfExperts, x: Tensor, y: Tensor) -> Tensor:
-    """sum_e pi_e loss_e, no draws."""
+    """sum_e pi_e loss_e, which needs no draws."""
     return (layer.route(x).exp() * layer.expert_losses(x, y)).sum(-1).mean()
 
 
 def pathwise(elbo: PathwiseELBO) -> Loss:
-    """The loss at the draw, whose gradient goes through the draw's stand-in."""
+    """The loss at a drawn expert, with a gradient that goes through the draw's stand-in."""
 
     def loss(layer: MixtureOfExperts, x: Tensor, y: Tensor) -> Tensor:
         _, expert = elbo.draw(layer.route(x))
@@ -75,7 +81,7 @@ def pathwise(elbo: PathwiseELBO) -> Loss:
 
 
 def score_function(num_draws: int) -> Loss:
-    """(loss - b) grad log pi_e, b the mean loss of the other draws, or 0 where there is one."""
+    """(loss - b) grad log pi_e, where b is the mean loss of the other draws, 0 without others."""
 
     def loss(layer: MixtureOfExperts, x: Tensor, y: Tensor) -> Tensor:
         log_pi = layer.route(x)
@@ -94,14 +100,15 @@ ESTIMATORS: dict[str, Loss] = {
     "exact": exact,
     "reinforce": score_function(1),
     "rloo, 2 draws": score_function(2),
-    # At temperature 1 they are exact for losses linear and quadratic in the draw.
+    # At temperature 1, straight-through is exact if the loss is linear in the draw, and ReinMax if
+    # it is quadratic.
     "straight-through": pathwise(StraightThroughELBO(temperature=1.0)),
     "reinmax": pathwise(ReinMaxELBO(temperature=1.0)),
 }
 
 
 def task(num_data: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs (N, 8), classes (N,), and the entropy of the class given the input, (N,) nats."""
+    """Draw inputs (N, 8) and classes (N,), and compute the entropy (N,) of the class in nats."""
     rule = torch.Generator().manual_seed(0)  # the same for training and test data
     regions = torch.randn(NUM_INPUTS, NUM_EXPERTS, generator=rule)
     classifiers = 2 * torch.randn(NUM_EXPERTS, NUM_INPUTS, NUM_CLASSES, generator=rule)
@@ -112,7 +119,7 @@ def task(num_data: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Ten
 
 
 def train(layer: MixtureOfExperts, loss: Loss, x: Tensor, y: Tensor, epochs: int) -> None:
-    """Adam on batches of 100."""
+    """Train by Adam on batches of 100."""
     optimizer = torch.optim.Adam(layer.parameters(), 1e-2)
     for _ in range(epochs):
         for index in torch.randperm(len(x)).split(100):
@@ -122,14 +129,17 @@ def train(layer: MixtureOfExperts, loss: Loss, x: Tensor, y: Tensor, epochs: int
 
 
 class GradientReport(NamedTuple):
-    """A router's gradient g over draws against the exact one e; (value, standard error) each."""
+    """The draws g of a router's gradient against the exact gradient e.
+
+    Each figure but the last is a pair: its value and its standard error.
+    """
 
     cosine: tuple[float, float]
-    """Mean over draws of g.e / |g||e|."""
+    """The mean over draws of g.e / |g||e|."""
     slope: tuple[float, float]
-    """Mean of g.e / |e|^2, 1 without bias."""
+    """The mean over draws of g.e / |e|^2; 1 if there is no bias."""
     squared_bias: tuple[float, float]
-    """|E g - e|^2 / |e|^2, estimated without bias and so negative at times."""
+    """|E g - e|^2 / |e|^2. The estimate is unbiased, so it can be negative."""
     noise: float
     """sqrt(E|g - E g|^2) / |e|."""
 
@@ -168,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--num-data", type=int, default=1000)
-    parser.add_argument("--num-draws", type=int, default=200, help="gradients an estimator")
+    parser.add_argument("--num-draws", type=int, default=200, help="gradients per estimator")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     generator = torch.Generator().manual_seed(args.seed)
@@ -176,10 +186,10 @@ def main() -> None:
     test_x, test_y, entropy = task(2000, generator)
 
     print(
-        "Test cross-entropy of a drawn expert, E_e[-log p(y|x, e)], nats a row, with its standard"
+        "Test cross-entropy of a drawn expert, E_e[-log p(y|x, e)], nats per row, and its standard"
     )
-    print("error over rows; entropy of the router, nats; experts in use, exp of the entropy of the")
-    print(f"mean router, 1 to {NUM_EXPERTS}.")
+    print("error over rows; the entropy of the router in nats; the number of experts in use, which")
+    print(f"is exp of the entropy of the mean router, 1 to {NUM_EXPERTS}.")
     value, error = _mean(entropy)
     print(f"{'the true classifiers':20} {value:6.3f} +- {error:.3f}")
     layers = {}
@@ -197,9 +207,9 @@ def main() -> None:
         )
 
     print(
-        "\nThe router's gradient g on 100 rows against the exact e, at the weights that the exact"
+        "\nThe gradient g of the router on 100 rows against the exact e, at weights that the exact"
     )
-    print(f"gradient reached; over {args.num_draws} draws, with standard errors.")
+    print(f"gradient reached; means over {args.num_draws} draws with standard errors.")
     print(f"{'':17} cosine of g and e    g.e/|e|^2            |E g - e|^2/|e|^2    noise/|e|")
     for name, loss in list(ESTIMATORS.items())[1:]:
         r = report(layers["exact"], loss, x[:100], y[:100], args.num_draws)

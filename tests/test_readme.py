@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import pyro_dvae
 import pyro_dvae.codes
@@ -76,8 +77,16 @@ def modules_with_examples() -> list[str]:
 
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_in_docstrings_are_right(name: str) -> None:
+    """Each example may use `torch`, a small model `vae`, and its data `x`."""
+    vae = pyro_dvae.DiscreteVAE(
+        pyro_dvae.MLPEncoder((6,), 2, 3),
+        pyro_dvae.MLPDecoder((6,), 2, 3),
+        pyro_dvae.UniformPrior(2, 3),
+        pyro_dvae.Bernoulli(),
+    )
+    names = {"torch": torch, "vae": vae, "x": torch.bernoulli(torch.full((10, 6), 0.5))}
     module = importlib.import_module(name.removesuffix(".__init__"))
-    result = doctest.testmod(module)
+    result = doctest.testmod(module, extraglobs=names)
     assert result.attempted
     assert not result.failed
 
@@ -193,6 +202,7 @@ def test_options_of_other_commands_are_those_that_the_readme_lists() -> None:
 @pytest.mark.parametrize("page", READMES, ids=str)
 def test_every_option_of_a_readme_exists(page: Path) -> None:
     known = {"--help"}.union(*map(options, commands().values()))
+    known |= {"--no-deps", "--no-index", "--only-binary", "--target"}  # pip's
     for script in (ROOT / "examples").rglob("*.py"):
         known |= set(re.findall(r"--[a-z][\w-]+", script.read_text(encoding="utf-8")))
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text(page))) <= known

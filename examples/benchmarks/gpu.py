@@ -1,20 +1,15 @@
-"""All that a card is to show, in one run of under 4 minutes: step times, evaluation, bfloat16.
+"""Everything to be measured on a GPU, in one run of under 4 minutes.
 
-The tutorial's networks, code of 4 x 8, batches of 100 binarised anew at each step, data on the
-card. Contenders of a table take turns, an epoch each; what fails is left out, with its error in a
-line, and JSON is written after each part, so a run that breaks off has said what it could. A step
-captured as a CUDA graph comes in a table of its own, after the others, for a capture that fails
-can leave CUDA unusable. **Nothing here has run on a card yet**; --device cpu --quick runs the same
-code without one.
+It measures the times of training steps and of exact evaluation, and the ELBO after a short
+training, in float32 and in bfloat16. The model has the tutorial's networks and a code of 4 x 8. The
+data are on the GPU, and batches of 100 are binarised anew at each step. The contenders of a table
+take turns, one epoch each. If one fails, a line shows its error and it is left out. The JSON file
+is written after each part, so that a run that breaks off leaves what it has measured. Steps that
+are captured as a CUDA graph have a table of their own at the end, since a capture that fails can
+leave CUDA unusable. **Nothing here has run on a GPU yet**; --device cpu --quick runs the same code
+without one.
 
-On a machine that has PyTorch for its card and no package index, carry the wheels of Pyro, and the
-repository; on one that has an index `pip install .` is enough:
-
-    python3 -m pip download --no-deps --only-binary=:all: -d .whl pyro-ppl==1.9.2 pyro-api==0.1.2
-
-    python3 -m pip install --no-index --no-deps --target .site .whl/*.whl
-    export PYTHONPATH=.site:. && python3 examples/benchmarks/gpu.py --json gpu.json
-    python3 -m pytest -n 0 -W default tests/training/test_graphs.py
+README.md in this folder says how to run it on a machine without a package index.
 
 Example: python examples/benchmarks/gpu.py --device cpu --quick --json gpu.json
 """
@@ -59,13 +54,13 @@ from_scratch: Any = import_module("from_scratch")
 BATCH_SIZE, LEARNING_RATE = 100, 5e-4
 PLAIN = "plain SVI"
 SHARES = {"steps": 0.5, "evaluation": 0.6, "captured": 0.9}
-"""Of the time, when the last round of a part may begin."""
+"""Part -> the share of the time after which no further round of the part begins."""
 Call = Callable[[], object]
 Rows = dict[str, dict[str, Any]]
 
 
 class Bench:
-    """What is measured on a device, and how often; `quick` only shows that everything runs."""
+    """The measurements on a device. With `quick` they only show that everything runs."""
 
     def __init__(self, device: torch.device, images: Tensor, rounds: int, quick: bool) -> None:
         self.device, self.rounds, self.quick = device, rounds, quick
@@ -76,30 +71,30 @@ class Bench:
         self.images = images.repeat(copies, 1, 1)[:num_data].to(device)
 
     def vae(self, num_latents: int = 4) -> Any:
-        """The tutorial's model."""
+        """Build the tutorial's model."""
         config = Config(num_latents=num_latents, num_categories=8, hidden=self.hidden)
         return build_vae(config, self.images.shape[1:]).to(self.device)
 
     def ours(self, elbo: Any, **options: Any) -> Call:
-        """An epoch of `Trainer`: what it does between epochs included."""
+        """An epoch of `Trainer`, with its work between epochs."""
         options |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
         records = Trainer(self.vae(), elbo, BinaryImages(self.images), **options).run(sys.maxsize)
         return lambda: next(records)
 
     def plain_svi(self) -> Call:
-        """Pyro alone: `SVI` with `Trace_ELBO` and Pyro's Adam."""
+        """An epoch of Pyro alone: `SVI` with `Trace_ELBO` and Pyro's Adam."""
         vae = self.vae()
         svi = SVI(vae.model, vae.guide, Adam({"lr": LEARNING_RATE}), Trace_ELBO())
 
         def epoch() -> None:
-            pyro.clear_param_store()  # of other contenders' weights
+            pyro.clear_param_store()  # which holds the weights of other contenders
             for x in self.batches():
                 svi.step(x.reshape(-1, *self.images.shape[1:]))
 
         return epoch
 
     def by_hand(self) -> Call:
-        """examples/from_scratch.py, with the fused Adam."""
+        """An epoch of examples/from_scratch.py with the fused Adam."""
         sizes = (self.images[0].numel(), 4, 8, self.hidden)
         encoder = from_scratch.make_encoder(*sizes).to(self.device)
         decoder = from_scratch.make_decoder(*sizes).to(self.device)
@@ -116,19 +111,23 @@ class Bench:
         return epoch
 
     def batches(self) -> Any:
-        """Of an epoch, binarised anew, (B, P)."""
+        """The batches (B, P) of an epoch, binarised anew."""
         order = torch.randperm(len(self.images), device=self.device)
         return (from_scratch.binarize(self.images[index]) for index in order.split(BATCH_SIZE))
 
     def measure(self, build: dict[str, Callable[[], Call]], until: float, each: int) -> Rows:
-        """Name -> times of a contender, by as many rounds as there is time for, at least one.
+        """Time contenders in as many rounds as there is time for, at least one.
 
         Args:
-            build: name -> what makes a contender; it is called once before it is timed.
-            until: by `time.perf_counter`, when no further round begins.
-            each: what the time of a call is divided by.
+            build: name -> a function that makes a contender. The contender is called once before
+                it is timed.
+            until: the time, of `time.perf_counter`, after which no further round begins.
+            each: the number by which the time of a call is divided.
+
+        Returns:
+            Name -> the times, or the error of a contender that failed.
         """
-        # Else a step that is not compiled would be timed as one that is.
+        # An error, since a step that could not be compiled must not be timed as compiled.
         warnings.filterwarnings("error", "The training step could not be compiled")
         ready: dict[str, Call] = {}
         errors: dict[str, str] = {}
@@ -153,7 +152,7 @@ class Bench:
         return rows | {n: _summary(took) for n, took in times.items() if n not in errors}
 
     def seconds(self, call: Call) -> float:
-        """Of one call, until the device is done."""
+        """Return the seconds of one call, until the device has finished."""
         self.wait()
         start = time.perf_counter()
         call()
@@ -161,12 +160,12 @@ class Bench:
         return time.perf_counter() - start
 
     def wait(self) -> None:
-        """Until the device is done."""
+        """Wait until the device has finished."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def steps(self, until: float) -> Rows:
-        """Of one step, whose work Python sends to the device piece by piece."""
+        """Time a step whose operations Python sends to the device one by one."""
         mean = partial(ReinforceELBO, baseline="running_mean")
         build: dict[str, Callable[[], Call]] = {
             PLAIN: self.plain_svi,
@@ -175,12 +174,12 @@ class Bench:
             "ours, RLOO 4": lambda: self.ours(RlooELBO(4)),
             "ours, bfloat16": lambda: self.ours(mean(), bfloat16=True),
         }
-        if not self.quick:  # it takes a compiler, and most of a minute
+        if not self.quick:  # compiling needs a compiler, and most of a minute
             build["ours, compiled"] = lambda: self.ours(mean(), compiled=True)
         return _against(PLAIN, self.measure(build, until, self.num_steps))
 
     def captured_steps(self, until: float) -> Rows:
-        """Of one step, whose work the device knows beforehand, again beside plain SVI."""
+        """Time a step that is captured as a CUDA graph, again beside plain SVI."""
         mean = partial(ReinforceELBO, baseline="running_mean")
         build: dict[str, Callable[[], Call]] = {
             PLAIN: self.plain_svi,
@@ -193,7 +192,7 @@ class Bench:
         return _against(PLAIN, self.measure(build, until, self.num_steps))
 
     def evaluation(self, until: float) -> Rows:
-        """Of log p(x), exactly, beside the bare matrix product that it contains."""
+        """Time exact log p(x), beside the bare matrix product that it contains."""
         num_data, num_latents = (100, 2) if self.quick else (10_000, 4)
         x = (self.images[:num_data] > 127).float()
         vae, flat = self.vae(num_latents), x.flatten(1)
@@ -205,7 +204,7 @@ class Bench:
         return _against("bare product", self.measure(build, until, 1))
 
     def elbos(self, train: Tensor, test: Tensor, epochs: int, capture: bool) -> Rows:
-        """Exact validation ELBO after a short training, in nats per image."""
+        """Compute the exact validation ELBO after a short training, in nats per image."""
         rows: Rows = {}
         held_out = BinaryImages(test.to(self.device)).fixed(0)
         estimators: dict[str, Callable[[], Any]] = {
@@ -228,8 +227,8 @@ class Bench:
 
 
 def _line(error: Exception) -> str:
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0] if said else ''}"
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _summary(seconds: list[float]) -> dict[str, Any]:
@@ -262,14 +261,14 @@ def show(title: str, rows: Rows) -> None:
 
 
 def main() -> None:
-    """Measure part by part; after each print it, and write what there is so far."""
+    """Measure part by part. After each part, print it and write the results so far."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", type=torch.device)
     parser.add_argument("--data", default="mnist-sample", help="or mnist, for the ELBOs")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--epochs", type=int, default=20, help="of the short training")
-    parser.add_argument("--seconds", type=float, default=180.0, help="after which no round begins")
-    parser.add_argument("--quick", action="store_true", help="in seconds, to see that it runs")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs of the short training")
+    parser.add_argument("--seconds", type=float, default=180.0, help="when the last round begins")
+    parser.add_argument("--quick", action="store_true", help="seconds, to see that all runs")
     parser.add_argument("--json", type=Path, help="file for the numbers")
     args = parser.parse_args()
 

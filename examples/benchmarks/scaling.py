@@ -1,10 +1,17 @@
-"""Growth of the cost with the size of the problem: no worse than linear, and memory flat.
+"""How time and memory grow with the size of the problem. They should grow at most linearly.
 
-Evaluates exactly, against the bare matrix product that it contains, for more data and more codes;
-trains with larger batches and longer codes; trains on and evaluates up to a million data by a
-small model, so that what the data cost shows; holds the memory after 100,000 steps against that
-after 10,000. The cells of an axis take turns, so what else the machine does falls on all alike:
-read the growth, time per item against that of the smallest size, not the times. All of it takes
+The axes are:
+
+- exact evaluation of more data and with more codes, beside the bare matrix product that it
+contains;
+- training with larger batches and with longer codes;
+- training on and evaluation of up to a million data with a small model, so that the cost of the
+data
+  shows;
+- memory after 100,000 training steps beside that after 10,000.
+
+The sizes of an axis take turns, so that other work of the machine slows all of them alike. Read the
+growth, which is the time per item relative to the smallest size, not the times. Everything takes
 some 9 minutes and, for the million, 6 GB.
 
 Example: OMP_NUM_THREADS=1 python examples/benchmarks/scaling.py --plot scaling.png
@@ -40,11 +47,11 @@ from pyro_dvae import (
 Call = Callable[[], object]
 Table = list[dict[str, Any]]
 SMALL = (16,)
-"""The hidden layer of a model that costs little beside its data."""
+"""The hidden layer of the small model, which costs little beside its data."""
 
 
 class Sizes:
-    """What is measured; `quick` takes seconds and shows only that everything runs."""
+    """The sizes that are measured. With `quick` they take seconds and only show that all runs."""
 
     def __init__(self, quick: bool) -> None:
         self.event = (4, 4) if quick else (28, 28)
@@ -58,30 +65,30 @@ class Sizes:
         self.steps = (20, 40) if quick else (10_000, 100_000)
 
     def model(self, num_latents: int, num_categories: int = 8, *, small: bool = False) -> Any:
-        """The tutorial's networks, or small ones."""
+        """Build the tutorial's model, or a small one."""
         hidden = SMALL if small else self.hidden
         config = Config(num_latents=num_latents, num_categories=num_categories, hidden=hidden)
         return build_vae(config, self.event)
 
     def images(self, num: int) -> torch.Tensor:
-        """Grey values, uint8 (N, *event)."""
+        """Draw grey values, uint8 (N, *event)."""
         return torch.randint(256, (num, *self.event), dtype=torch.uint8)
 
 
 def zeros_and_ones(images: torch.Tensor) -> torch.Tensor:
-    """Data of a likely density: a fifth of ones."""
+    """Bits of which a fifth are 1, as in images of digits."""
     return (images < 51).float()
 
 
 def epoch(vae: Any, images: torch.Tensor, batch_size: int) -> Call:
-    """An epoch of `Trainer`: shuffle, binarisation and what it does between epochs included."""
+    """An epoch of `Trainer`, with shuffling, binarisation and its work between epochs."""
     trainer = Trainer(vae, ReinforceELBO(), BinaryImages(images), batch_size=batch_size)
     records = trainer.run(sys.maxsize)
     return lambda: next(records)
 
 
 def product(x: torch.Tensor, num_codes: int) -> Call:
-    """The (N, P) x (P, K^D) product of exact evaluation, in blocks that memory bears."""
+    """The (N, P) x (P, K^D) matrix product of exact evaluation, in blocks that fit into memory."""
     logits = torch.randn(num_codes, x[0].numel())
 
     def run() -> None:
@@ -92,7 +99,7 @@ def product(x: torch.Tensor, num_codes: int) -> Call:
 
 
 def exact(vae: Any, x: torch.Tensor, num_codes: int) -> dict[str, Call]:
-    """The two exact evaluations of the data, and the product that both contain."""
+    """The two exact evaluations of the data, and the matrix product that both contain."""
     return {
         "evaluate": lambda: evaluate(vae, x, exact=True),
         "log_marginal": torch.no_grad()(lambda: log_marginal(vae, x)),
@@ -101,9 +108,9 @@ def exact(vae: Any, x: torch.Tensor, num_codes: int) -> dict[str, Call]:
 
 
 def measure(calls: dict[tuple[str, int], Call], rounds: int) -> dict[tuple[str, int], list[float]]:
-    """Seconds of each call in every round, the calls taking turns."""
+    """The seconds of each call in every round. The calls take turns."""
     seconds: dict[tuple[str, int], list[float]] = {key: [] for key in calls}
-    for turn in range(rounds + 1):  # the first warms up
+    for turn in range(rounds + 1):  # the first round is a warm-up and is not counted
         for key, call in calls.items():
             start = time.perf_counter()
             call()
@@ -113,12 +120,12 @@ def measure(calls: dict[tuple[str, int], Call], rounds: int) -> dict[tuple[str, 
 
 
 def rows(axis: str, items: dict[int, int], seconds: dict[Any, list[float]]) -> Table:
-    """A row for each cell: its size, seconds, and growth beside the linear law's.
+    """The rows of the table for one axis: size, seconds and growth.
 
     Args:
         axis: what the size is.
-        items: size -> what the linear law counts: data, or codes.
-        seconds: (what, size) -> seconds of every round.
+        items: size -> the number of items, data or codes, that the time should be linear in.
+        seconds: (what, size) -> the seconds of every round.
     """
     medians = {key: statistics.median(took) for key, took in seconds.items()}
     table = []
@@ -142,7 +149,7 @@ def rows(axis: str, items: dict[int, int], seconds: dict[Any, list[float]]) -> T
 
 
 def against_data(sizes: Sizes) -> Table:
-    """Exact evaluation against N, at the largest but one K^D."""
+    """Exact evaluation against N, at the second largest K^D."""
     num_latents, num_categories = sizes.codes[-2]
     vae, calls = sizes.model(num_latents, num_categories), {}
     for num in sizes.num_data:
@@ -163,7 +170,7 @@ def against_codes(sizes: Sizes) -> Table:
 
 
 def against_batch(sizes: Sizes) -> Table:
-    """An epoch of the same data in batches of every size."""
+    """An epoch of the same data, in batches of every size."""
     num = max(sizes.batch_sizes)
     images = sizes.images(num)
     calls = {("epoch", size): epoch(sizes.model(4), images, size) for size in sizes.batch_sizes}
@@ -171,7 +178,7 @@ def against_batch(sizes: Sizes) -> Table:
 
 
 def against_latents(sizes: Sizes) -> Table:
-    """An epoch of the same data by codes of every length, in batches of 100."""
+    """An epoch of the same data in batches of 100, with codes of every length."""
     images = sizes.images(max(sizes.batch_sizes))
     calls = {("epoch", 8 * num): epoch(sizes.model(num), images, 100) for num in sizes.num_latents}
     items = {8 * num: 8 * num for num in sizes.num_latents}
@@ -179,7 +186,7 @@ def against_latents(sizes: Sizes) -> Table:
 
 
 def against_millions(sizes: Sizes) -> Table:
-    """An epoch and exact evaluation of ever more data by a small model, in fewer rounds."""
+    """An epoch and exact evaluation of up to a million data with a small model, in fewer rounds."""
     images = sizes.images(max(sizes.millions))
     x, vae, calls = zeros_and_ones(images), sizes.model(2, small=True), {}
     for num in sizes.millions:
@@ -199,7 +206,7 @@ AXES: dict[str, Callable[[Sizes], Table]] = {
 
 
 def resident() -> float:
-    """Megabytes held now; where the system does not tell, the most so far."""
+    """The megabytes held now; if the system does not tell, the most held so far."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize() / 1e6
@@ -208,7 +215,7 @@ def resident() -> float:
 
 
 def memory(sizes: Sizes) -> dict[str, float]:
-    """Megabytes held after few and after many training steps, an epoch having ten."""
+    """The megabytes held after few and after many training steps. An epoch has ten steps."""
     next_epoch = epoch(sizes.model(2, small=True), sizes.images(160), 16)
     held, done = {}, 0
     for steps in sizes.steps:
@@ -220,7 +227,7 @@ def memory(sizes: Sizes) -> dict[str, float]:
 
 
 def draw(table: Table, path: Path) -> None:
-    """Seconds against size, both logarithmic, a panel for each axis."""
+    """Plot seconds against size, both logarithmic, with one panel per axis."""
     from matplotlib.figure import Figure
 
     axes = list(dict.fromkeys(row["axis"] for row in table))
@@ -237,9 +244,9 @@ def draw(table: Table, path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print the table, write what was asked for."""
+    """Measure, print the table, and write the files that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, seconds")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, which take seconds")
     names = [*AXES, "memory"]
     parser.add_argument("--axes", nargs="+", choices=names, default=names, help="all if left out")
     parser.add_argument("--json", type=Path, help="write the numbers here")
@@ -252,10 +259,10 @@ def main() -> None:
         f"python {platform.python_version()}, torch {torch.__version__}, pyro_dvae {__version__}"
     )
     print(machine, flush=True)
-    # Memory first, before larger things have been held.
+    # Memory is measured first, before anything large has been held.
     held = memory(sizes) if "memory" in arguments.axes else {}
     table = [row for name, axis in AXES.items() if name in arguments.axes for row in axis(sizes)]
-    print("growth: time per item against the smallest size's, at most 1 where cost is linear")
+    print("growth: time per item relative to the smallest size, at most 1 if the cost is linear")
     print(f"{'axis':<8}{'what':<14}{'size':>7}{'seconds':>10}{'spread':>18}{'growth':>8}  /product")
     for row in table:
         spread = f"{row['least']:.4f}-{row['most']:.4f}"

@@ -1,8 +1,9 @@
-"""How long commands take to start: medians of alternating rounds, and the heaviest imports.
+"""How long commands take to start, and which imports take most of that time.
 
-Each command is a process of its own on the bundled sample. `fit` is timed from the start of the
-process to the end of its first training step; the others run to their end. The ratio is to
-`import pyro`, torch included, which no command that computes can do without.
+Each command runs in a process of its own, on the bundled sample; the commands take turns, and the
+median over the rounds is printed. `fit` is timed from the start of the process to the end of its
+first training step. The other commands run to their end. The ratio is to `import pyro`, torch
+included, because no command that computes can do without it.
 
 Example: python examples/benchmarks/start_up.py --rounds 9
 """
@@ -29,11 +30,11 @@ try: main({})
 except SystemExit as stop: assert stop.code == 2"""
 _LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+([\w.]+)")
 _APART = ("torch._dynamo", "torch._inductor", "torch.fx", "pyro_dvae", "pdvae_cli")
-"""Parts of a package that are counted by themselves."""
+"""Parts of packages whose imports are counted apart from the rest of the package."""
 
 
 def commands(folder: str) -> dict[str, str]:
-    """What is timed, as Python; `folder` holds a run."""
+    """Name -> the Python code that is timed; `folder` holds a run."""
     run = f"{folder}/run"
     fit = ["fit", "--data=mnist-sample", "--epochs=1", "--device=cpu"]
     return {
@@ -53,14 +54,14 @@ def commands(folder: str) -> dict[str, str]:
 
 
 def timed(code: str, folder: str) -> float:
-    """Seconds from the start of a process to its end."""
+    """Run code in a process of its own, and return the seconds from its start to its end."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, check=True)
     return time.perf_counter() - start
 
 
 def heaviest(code: str, folder: str, num: int = 5) -> str:
-    """The packages whose modules take most of the imports, without what these import."""
+    """The packages whose modules take longest to import, not counting what they import in turn."""
     command = [sys.executable, "-X", "importtime", "-c", code]
     told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
     spent: Counter[str] = Counter()
@@ -71,7 +72,7 @@ def heaviest(code: str, folder: str, num: int = 5) -> str:
 
 
 def main() -> None:
-    """Make a run, time the commands in turn, print a table."""
+    """Make a run, time the commands in turn, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds

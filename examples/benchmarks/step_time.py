@@ -1,9 +1,10 @@
-"""Time of one training step on this machine, beside the same step written otherwise.
+"""The time of one training step on this machine, beside the same step written in other ways.
 
-The tutorial's networks, code of 4 x 8, batches of 100 binarised anew at each step; data in memory.
-The contenders take turns, an epoch of the same images each, so what else the machine does falls on
-all alike: read the ratios, which are those of an epoch too, not the times. torch.compile and
-NumPyro (`pip install '.[bench]'`) are left out, with a line, where they fail.
+The model has the tutorial's networks and a code of 4 x 8. The data are in memory, and batches of
+100 are binarised anew at each step. The contenders take turns, one epoch of the same images each,
+so that other work of the machine slows all of them alike. Read the ratios, not the times; they are
+also the ratios of whole epochs. If torch.compile or NumPyro (`pip install '.[bench]'`) fail, a line
+says so and they are left out.
 
 Example: OMP_NUM_THREADS=1 python examples/benchmarks/step_time.py --rounds 9 --json step_time.json
 """
@@ -62,7 +63,7 @@ Epoch = Callable[[], object]
 
 
 def make_vae(images: Tensor, hidden: tuple[int, int]) -> DiscreteVAE:
-    """The tutorial's model."""
+    """Build the tutorial's model."""
     event = images.shape[1:]
     return DiscreteVAE(
         MLPEncoder(event, *CODE, hidden),
@@ -73,7 +74,7 @@ def make_vae(images: Tensor, hidden: tuple[int, int]) -> DiscreteVAE:
 
 
 def ours(images: Tensor, hidden: tuple[int, int], elbo: Any, **options: Any) -> Epoch:
-    """`Trainer`, as the command line uses it."""
+    """An epoch of `Trainer`, as the command line uses it."""
     options |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
     trainer = Trainer(make_vae(images, hidden), elbo, BinaryImages(images), **options)
     records = trainer.run(sys.maxsize)
@@ -81,12 +82,12 @@ def ours(images: Tensor, hidden: tuple[int, int], elbo: Any, **options: Any) -> 
 
 
 def plain_svi(images: Tensor, hidden: tuple[int, int]) -> Epoch:
-    """Pyro alone: `SVI` with `Trace_ELBO` and Pyro's Adam."""
+    """An epoch of Pyro alone: `SVI` with `Trace_ELBO` and Pyro's Adam."""
     vae = make_vae(images, hidden)
     svi = SVI(vae.model, vae.guide, Adam({"lr": LEARNING_RATE}), Trace_ELBO())
 
     def epoch() -> None:
-        pyro.clear_param_store()  # of other contenders' weights
+        pyro.clear_param_store()  # which holds the weights of other contenders
         for index in torch.randperm(len(images)).split(BATCH_SIZE):
             svi.step(from_scratch.binarize(images[index]).reshape(-1, *images.shape[1:]))
 
@@ -98,7 +99,7 @@ def by_hand(
     hidden: tuple[int, int],
     wrap: Callable[[Any], Any] = lambda step: step,
 ) -> Epoch:
-    """examples/from_scratch.py, its Adam fused; `wrap` may compile its arithmetic."""
+    """An epoch of examples/from_scratch.py with the fused Adam; `wrap` may compile the step."""
     sizes = (images[0].numel(), *CODE, hidden)
     encoder, decoder = from_scratch.make_encoder(*sizes), from_scratch.make_decoder(*sizes)
     weights = [*encoder.parameters(), *decoder.parameters()]
@@ -116,7 +117,7 @@ def by_hand(
 
 
 class Pictures(MNIST):  # type: ignore[misc, unused-ignore]
-    """torchvision's MNIST, and its way of making an item, of images at hand."""
+    """torchvision's MNIST, with its way of making an item, for images that are in memory."""
 
     def __init__(self, images: Tensor) -> None:
         self.data, self.targets = images, torch.zeros(len(images), dtype=torch.int64)
@@ -124,10 +125,10 @@ class Pictures(MNIST):  # type: ignore[misc, unused-ignore]
 
 
 def with_data_loader(images: Tensor, hidden: tuple[int, int]) -> Epoch:
-    """The recipe as the tutorial's authors run it (github.com/alanjeffares/discreteVAE).
+    """An epoch as the tutorial's authors run it (github.com/alanjeffares/discreteVAE).
 
-    That is with torch's DataLoader, on probabilities, Adam as it comes, and the ELBO read at each
-    step.
+    They use torch's DataLoader, compute with probabilities instead of logits, take Adam with its
+    defaults, and read the ELBO at each step.
     """
     sizes = (images[0].numel(), *CODE, hidden)
     encoder = nn.Sequential(from_scratch.make_encoder(*sizes), nn.Softmax(-1))
@@ -156,9 +157,10 @@ def with_data_loader(images: Tensor, hidden: tuple[int, int]) -> Epoch:
 
 
 def numpyro_jitted(images: Tensor, hidden: tuple[int, int]) -> Epoch:
-    """NumPyro: the same programs, its step jitted, data and draws on its side.
+    """An epoch of the same programs in NumPyro, with a jitted step; NumPyro holds data and draws.
 
-    By `TraceGraph_ELBO`: its `Trace_ELBO` warns of discrete latents, and leaves the score term out.
+    The loss is `TraceGraph_ELBO`, because NumPyro's `Trace_ELBO` warns of discrete latents and
+    leaves the score term out.
     """
     names = ("jax", "jax.numpy", "numpyro", "numpyro.distributions", "numpyro.infer")
     jax, jnp, numpyro, dist, infer = [cast(Any, import_module(name)) for name in names]
@@ -205,7 +207,7 @@ def numpyro_jitted(images: Tensor, hidden: tuple[int, int]) -> Epoch:
 
 
 def contenders(images: Tensor, hidden: tuple[int, int], compiled: bool) -> dict[str, Epoch]:
-    """Name -> an epoch of it, run once so that whatever it compiles is compiled."""
+    """Name -> an epoch of a contender, which has been run once, so that everything is compiled."""
     build: dict[str, Callable[[], Epoch]] = {
         BY_HAND: lambda: by_hand(images, hidden),
         OURS: lambda: ours(images, hidden, ReinforceELBO(baseline="running_mean")),
@@ -235,16 +237,16 @@ def contenders(images: Tensor, hidden: tuple[int, int], compiled: bool) -> dict[
 
 
 def main() -> None:
-    """Print a table: median time of a step, its quartiles, and its ratio to the one by hand."""
+    """Print the median time of a step, its quartiles, and its ratio to the step by hand."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=50, help="of an epoch, at most 50")
+    parser.add_argument("--steps", type=int, default=50, help="steps of an epoch, at most 50")
     parser.add_argument("--hidden", type=int, nargs=2, default=(512, 256))
-    parser.add_argument("--no-compiled", action="store_true", help="without torch.compile, NumPyro")
+    parser.add_argument("--no-compiled", action="store_true", help="no torch.compile, no NumPyro")
     parser.add_argument("--json", type=Path, help="file for the numbers")
     args = parser.parse_args()
 
-    if sys.platform == "linux":  # XLA does not heed OMP_NUM_THREADS; it heeds the cores it may use
+    if sys.platform == "linux":  # XLA ignores OMP_NUM_THREADS, but not the cores it may use
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-torch.get_num_threads() :])
     images = load_images("mnist-sample").train[: args.steps * BATCH_SIZE]
     steps = len(images) // BATCH_SIZE
@@ -266,7 +268,7 @@ def main() -> None:
         "steps": steps,
     }
     print(", ".join(f"{key} {value}" for key, value in setting.items()))
-    print(f"{'':35} {'ms a step':>9}  {'quartiles':>13}  {'to by hand':>10}  {'to ours':>7}")
+    print(f"{'':35} {'ms/step':>9}  {'quartiles':>13}  {'to by hand':>10}  {'to ours':>7}")
     results = {name: summary(seconds, times) for name, seconds in times.items()}
     for name, row in results.items():
         low, high = row["quartiles_ms"]
@@ -279,7 +281,7 @@ def main() -> None:
 
 
 def summary(seconds: list[float], times: dict[str, list[float]]) -> dict[str, Any]:
-    """Median and quartiles of times, and the medians over the rounds of their ratios."""
+    """The median and quartiles of the times, and the medians of the ratios within a round."""
     low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else 3 * seconds
     ratios = {
         key: statistics.median(a / b for a, b in zip(seconds, times[name], strict=True))

@@ -1,9 +1,10 @@
-"""Seconds of training until the exact validation ELBO reaches -140, -130, -124.5 nats per image.
+"""Seconds of training until the exact validation ELBO reaches -140, -130 and -124.5 nats per image.
 
-`pdvae fit`'s recipe by some estimators, beside the recipe from scratch (examples/from_scratch.py,
-Adam fused, data in memory). Only training steps are on the clock; after each epoch the images that
-`pdvae fit` holds out are scored, every code summed over. The contenders take turns, an epoch each,
-so what else the machine does falls on all alike: read the ratios, not the times.
+The recipe of `pdvae fit` with some estimators is compared with the recipe from scratch
+(examples/from_scratch.py, with the fused Adam and the data in memory). Only training steps are on
+the clock. After each epoch the images that `pdvae fit` holds out are scored, by a sum over all
+codes. The contenders take turns, one epoch each, so that other work of the machine slows all of
+them alike. Read the ratios, not the times.
 
 Example: python examples/benchmarks/time_to_elbo.py --data mnist --data-dir DIR --epochs 60
 """
@@ -50,7 +51,7 @@ Curve = list[tuple[float, float]]
 
 
 def ours(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
-    """What `pdvae fit` does: averaged weights are scored, beta is annealed where there is one."""
+    """Train as `pdvae fit` does: averaged weights are scored, and beta is annealed."""
     shape = tuple(splits.train.event_shape)
     with RandomStream(config.seed):
         vae, elbo = build_vae(config, shape), build_elbo(config, shape)
@@ -61,8 +62,8 @@ def ours(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
 
 
 def by_hand(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
-    """examples/from_scratch.py with its own settings; of the config, the sizes and the seed."""
-    stream = RandomStream(config.seed)  # its own, whoever else takes turns
+    """Train as examples/from_scratch.py does; the config gives only the sizes and the seed."""
+    stream = RandomStream(config.seed)  # so that taking turns changes no draw
     rows = splits.stored["train"]
     grey = rows.read(torch.arange(len(rows)))
     code = config.num_latents, config.num_categories
@@ -71,7 +72,7 @@ def by_hand(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
         encoder, decoder = from_scratch.make_encoder(*sizes), from_scratch.make_decoder(*sizes)
     weights = [*encoder.parameters(), *decoder.parameters()]
     optimizer = torch.optim.Adam(weights, from_scratch.LEARNING_RATE, fused=True)
-    # The same networks as a model of the library, which scores them as it scores its own.
+    # The same networks as a model of the library, so that they are scored in the same way.
     vae = DiscreteVAE(
         encoder, nn.Sequential(nn.Flatten(-2), decoder), UniformPrior(*code), Bernoulli()
     )
@@ -92,7 +93,7 @@ def by_hand(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
 
 
 def reached(curve: Curve, target: float) -> dict[str, Any] | None:
-    """The first epoch whose ELBO is the target or more, and the seconds until its end."""
+    """The first epoch after which the ELBO is at least the target, and the seconds until then."""
     for epoch, (seconds, elbo) in enumerate(curve, 1):
         if elbo >= target:
             return {"epoch": epoch, "seconds": seconds}
@@ -100,10 +101,9 @@ def reached(curve: Curve, target: float) -> dict[str, Any] | None:
 
 
 def summary(curve: Curve, plain: Curve, targets: list[float]) -> dict[str, Any]:
-    """What a contender has reached, and its seconds to those of the recipe from scratch.
+    """What a contender has reached, and its seconds relative to the recipe from scratch.
 
-    Where that recipe has not reached the target, the ratio to all of its seconds bounds the
-    ratio from above.
+    If that recipe has not reached a target, the ratio to all of its seconds is an upper bound.
     """
     result: dict[str, Any] = {"best": max(elbo for _, elbo in curve), "targets": {}}
     for target in targets:
@@ -116,20 +116,20 @@ def summary(curve: Curve, plain: Curve, targets: list[float]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train in turns until all have reached all, or the epochs are over; print a table."""
+    """Train in turns until all have reached all targets, or for all epochs; print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--estimators", default="rloo,reinforce,disarm", help="commas between")
+    parser.add_argument("--estimators", default="rloo,reinforce,disarm", help="with commas")
     parser.add_argument("--targets", type=float, nargs="+", default=[-140, -130, -124.5])
-    parser.add_argument("--epochs", type=int, default=60, help="of each contender, at most")
+    parser.add_argument("--epochs", type=int, default=60, help="the most epochs per contender")
     parser.add_argument("--data", default="mnist-sample", help="mnist, or mnist-sample")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--hidden", type=int, nargs=2, default=Config.hidden)
-    parser.add_argument("--threads", type=int, help="torch's; as the machine has it if left out")
+    parser.add_argument("--threads", type=int, help="threads of torch; its own choice if left out")
     parser.add_argument(
         "--compile", action="store_true", help="reinforce and rloo, as pdvae fit does in long runs"
     )
     parser.add_argument("--seed", type=int, default=Config.seed)
-    parser.add_argument("--json", type=Path, help="file for the numbers, curves included")
+    parser.add_argument("--json", type=Path, help="file for the numbers and the curves")
     args = parser.parse_args()
     names = args.estimators.split(",")
     if unknown := set(names) - set(ESTIMATORS):
@@ -173,8 +173,8 @@ def main() -> None:
             if curve and reached(curve, max(args.targets)):
                 continue
             curve.append(next(running[name]))
-            said = f"{name}, epoch {epoch}: {curve[-1][0]:.1f} s, ELBO {curve[-1][1]:.2f}"
-            print(said, file=sys.stderr, flush=True)
+            line = f"{name}, epoch {epoch}: {curve[-1][0]:.1f} s, ELBO {curve[-1][1]:.2f}"
+            print(line, file=sys.stderr, flush=True)
 
     results = {
         name: summary(curve, curves[FROM_SCRATCH], args.targets) for name, curve in curves.items()

@@ -1,6 +1,7 @@
-"""The discrete VAE in its neighbours' setting: two guides, and a prior fitted afterwards.
+"""The discrete VAE in the setting of its neighbours: two guides, and a prior fitted afterwards.
 
-The gradient is leave-one-out REINFORCE's of 4 draws, so a step decodes 4 codes a datum and not 1.
+The gradient is that of leave-one-out REINFORCE with 4 draws. So a step decodes 4 codes per data
+point, where the other models decode 1.
 
     python examples/neighbours/discrete_vae.py --num-latents 4 --num-categories 8
 """
@@ -46,7 +47,7 @@ def run(setting: Setting, num_latents: int = 4, num_categories: int = 8) -> list
 
 
 def main() -> None:
-    """Train, and print the scores."""
+    """Train the models, and print their scores."""
     parser = arguments(__doc__)
     parser.add_argument("--num-latents", type=int, default=4)
     parser.add_argument("--num-categories", type=int, default=8)

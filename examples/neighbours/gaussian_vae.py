@@ -1,7 +1,8 @@
 """A Gaussian VAE (Kingma & Welling 2014; Rezende et al. 2014) as a pair of Pyro programs.
 
-z ~ N(0, I), q(z|x) = N(m(x), diag s(x)^2), the gradient by reparametrisation. log p(x) is an
-integral without a closed form: what is reported are two lower bounds, the ELBO and that of k draws.
+p(z) = N(0, I) and q(z|x) = N(m(x), diag s(x)^2). The gradient is that of reparametrisation.
+log p(x) is an integral without a closed form, so two lower bounds are reported: the ELBO and the
+importance-weighted bound of k draws.
 
     python examples/neighbours/gaussian_vae.py --num-dims 8
 """
@@ -21,7 +22,7 @@ from pyro_dvae.evaluation.importance import log_mean_exp
 from pyro_dvae.streams import RandomStream
 
 _DRAWS = 10_000
-"""Images under different draws that are decoded at once."""
+"""The most pairs of an image and a draw that are decoded at once."""
 
 
 class GaussianVAE(PyroModule):
@@ -29,7 +30,8 @@ class GaussianVAE(PyroModule):
 
     def __init__(self, num_dims: int) -> None:
         super().__init__()
-        # The library's networks take codes (D, K): here m and log s, and z as a column.
+        # The library's networks take codes (D, K). Here the encoder's K is 2, for m and log s, and
+        # the decoder gets z as a column.
         self.encoder = MLPEncoder(EVENT, num_dims, 2)
         self.decoder = MLPDecoder(EVENT, num_dims, 1)
         self.likelihood = Bernoulli()
@@ -37,7 +39,7 @@ class GaussianVAE(PyroModule):
 
     @pyro_method
     def model(self, x: Tensor) -> None:
-        """p(x, z), x (B, 28, 28)."""
+        """p(x, z) of x (B, 28, 28)."""
         with pyro.plate("data", len(x)):
             z = pyro.sample("z", self.prior(x))
             pyro.sample("x", self.decode(z), obs=x)
@@ -65,7 +67,7 @@ class GaussianVAE(PyroModule):
 
 @torch.no_grad()
 def score(vae: GaussianVAE, x: Tensor, num_samples: int, seed: int) -> Scores:
-    """ELBO and bound from the same k draws a datum; the KL of the ELBO is in closed form."""
+    """The ELBO and the bound, from the same k draws per datum; the KL is in closed form."""
     bces, kls, bounds, variances = [], [], [], []
     with RandomStream(seed):
         for rows in x.split(max(1, _DRAWS // num_samples)):
@@ -92,7 +94,7 @@ def score(vae: GaussianVAE, x: Tensor, num_samples: int, seed: int) -> Scores:
 
 
 def run(setting: Setting, num_dims: int = 8) -> list[Scores]:
-    """Train and score."""
+    """Train the model, and score it."""
     torch.manual_seed(setting.seed)
     vae = GaussianVAE(num_dims)
     elbo = TraceMeanField_ELBO(max_plate_nesting=1)
@@ -105,7 +107,7 @@ def run(setting: Setting, num_dims: int = 8) -> list[Scores]:
 
 
 def main() -> None:
-    """Train, and print the scores."""
+    """Train the model, and print its scores."""
     parser = arguments(__doc__)
     parser.add_argument("--num-dims", type=int, default=8)
     args = parser.parse_args()

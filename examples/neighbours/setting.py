@@ -1,8 +1,9 @@
 """What all neighbours share: data, budget, the second stage for discrete codes, and the table.
 
-Every model has the tutorial's layer sizes (784-512-256 to the code, and back), and the same epochs
-of Adam at one learning rate over the same images, binarised anew at every visit. None has annealing
-or averaged weights. All are scored on one fixed draw of the test images.
+Every model has the tutorial's layer sizes (784-512-256 to the code, and back). Every model is
+trained for the same epochs of Adam, at one learning rate, on the same images, which are binarised
+anew at every visit. None has annealing or averaged weights. All are scored on one fixed draw of the
+test images.
 """
 
 import argparse
@@ -23,7 +24,7 @@ LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True)
 class Setting:
-    """Data and budget."""
+    """The data and the budget of a training."""
 
     train: BinaryImages
     test: Tensor
@@ -35,32 +36,33 @@ class Setting:
 
     @property
     def steps(self) -> int:
-        """Of the training."""
+        """The number of training steps."""
         return self.epochs * math.ceil(len(self.train) / BATCH_SIZE)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Means over the test images, in nats per image; None is what the model does not have."""
+    """Means over the test images in nats per image; None if the model has no such figure."""
 
     name: str
     code: str
     bce: float
-    """E_q[-log p(x|z)], at the model's own code."""
+    """E_q[-log p(x|z)], with z from the model's own encoder."""
     bits: float
-    """What naming the code costs: KL(q(z|x) || p(z)) / log 2; for a sparse code see its file."""
+    """The bits of a code, KL(q(z|x) || p(z)) / log 2; sparse_autoencoder.py has its own count."""
     elbo: float | None = None
     bound: float | None = None
     """E[log 1/k sum_i p(x, z_i) / q(z_i|x)], a lower bound on log p(x) (Burda et al. 2016)."""
     log_marginal: float | None = None
-    """Exact log p(x)."""
+    """log p(x), exact."""
     elbo_error: float = 0.0
-    """Standard error over the draws of z, 0 where the figure is a sum over codes."""
+    """The standard error over the draws of z; 0 if the figure is a sum over codes."""
     bound_error: float = 0.0
+    """The standard error over the draws of z."""
 
 
 def arguments(doc: str | None) -> argparse.ArgumentParser:
-    """The options of every neighbour."""
+    """A parser with the options that every model has."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--num-data", type=int, default=1000, help="training images to use")
@@ -73,7 +75,7 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
 
 
 def load(args: argparse.Namespace) -> Setting:
-    """Data and budget of the options."""
+    """Load the data and the budget that the options name."""
     images = load_images(args.data, args.data_dir)
     train = BinaryImages(images.train[: args.num_data])
     test = BinaryImages(images.test).fixed(seed=0)[: args.num_test]
@@ -81,7 +83,13 @@ def load(args: argparse.Namespace) -> Setting:
 
 
 def train(weights: Iterable[nn.Parameter], loss: Callable[..., Tensor], setting: Setting) -> None:
-    """Descend the loss, (B, 28, 28) -> nats per image, by Adam."""
+    """Minimise a loss by Adam.
+
+    Args:
+        weights: the weights to train.
+        loss: a function from data (B, 28, 28) to a scalar, nats per image.
+        setting: the data and the budget.
+    """
     generator = torch.Generator().manual_seed(setting.seed)
     optimizer = torch.optim.Adam(weights, LEARNING_RATE)
     for _ in range(setting.epochs):
@@ -93,7 +101,7 @@ def train(weights: Iterable[nn.Parameter], loss: Callable[..., Tensor], setting:
 
 
 def train_prior(vae: DiscreteVAE, setting: Setting) -> None:
-    """Second stage: ascend E log p(z), z ~ q(z|x), in the prior alone, for as many epochs again."""
+    """Second stage: maximise the mean of log p(z), z ~ q(z|x), in the prior, for as many epochs."""
 
     def loss(x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -104,7 +112,7 @@ def train_prior(vae: DiscreteVAE, setting: Setting) -> None:
 
 
 def score_discrete(name: str, vae: DiscreteVAE, setting: Setting) -> Scores:
-    """The library's own figures of a model with one-hot codes."""
+    """Score a model with one-hot codes by the library's `evaluate`."""
     e = evaluate(vae, setting.test, importance_samples=setting.num_samples, seed=setting.seed)
     num_latents, num_categories = vae.prior_codes().event_shape
     return Scores(
@@ -121,7 +129,7 @@ def score_discrete(name: str, vae: DiscreteVAE, setting: Setting) -> Scores:
 
 
 def table(scores: Iterable[Scores], setting: Setting) -> str:
-    """One row a model, and what the columns are."""
+    """A table with one row per model, and what its columns mean."""
     k = setting.num_samples
     lines = [
         f"| model | code | E_q[-log p(x|z)] | bits of code | ELBO | bound({k}) | log p(x) |",
@@ -140,9 +148,9 @@ def table(scores: Iterable[Scores], setting: Setting) -> str:
         [
             *lines,
             f"Nats per image, means over {len(setting.test)} test images; +- is the standard error "
-            "over the draws of z;",
-            f"bound({k}) is a lower bound on log p(x), which is exact where it is a sum over codes;"
-            " a dash: no such number.",
+            "over the draws of z.",
+            f"bound({k}) is a lower bound on log p(x), which is a sum over all codes. A dash means "
+            "that the model has no such figure.",
         ]
     )
 
@@ -150,5 +158,5 @@ def table(scores: Iterable[Scores], setting: Setting) -> str:
 def _figure(value: float | None, error: float) -> str:
     if value is None:
         return "-"
-    exact = error < 1e-9  # a mean of equal draws has no error but rounding
+    exact = error < 1e-9  # equal draws differ by rounding alone
     return f"{value:.2f}" if exact else f"{value:.2f} +- {error:.2f}"

@@ -1,7 +1,8 @@
-"""A top-k sparse autoencoder (Makhzani & Frey 2013; Gao et al. 2024): k of U units are kept.
+"""A top-k sparse autoencoder (Makhzani & Frey 2013; Gao et al. 2024), which keeps k of U units.
 
-It has no p(z), hence neither an ELBO nor log p(x). What can be compared is the reconstruction at
-its code; and the code, k real numbers, has no finite price: the bits count only which are kept.
+It has no p(z), so it has neither an ELBO nor log p(x). Only its reconstruction can be compared. Its
+code holds k real numbers, which would take infinitely many bits; the bits that are reported count
+only which units are kept.
 
     python examples/neighbours/sparse_autoencoder.py --num-units 32 --num-active 4
 """
@@ -16,7 +17,7 @@ from pyro_dvae import Bernoulli, MLPDecoder, MLPEncoder
 
 
 class SparseAutoencoder(nn.Module):
-    """x to its k largest of U linear units, the others 0, and back."""
+    """An autoencoder that keeps the k largest of U linear units and sets the others to 0."""
 
     def __init__(self, num_units: int, num_active: int) -> None:
         super().__init__()
@@ -26,7 +27,7 @@ class SparseAutoencoder(nn.Module):
         self.num_units, self.num_active = num_units, num_active
 
     def encode(self, x: Tensor, num_active: int | None = None) -> Tensor:
-        """(B, 28, 28) to codes (B, U) with k, or `num_active`, units that are not 0."""
+        """Encode (B, 28, 28) as (B, U), with k (or `num_active`) units that are not 0."""
         units = self.encoder(x).squeeze(-1)
         largest = units.topk(num_active or self.num_active, dim=-1)
         return torch.zeros_like(units).scatter(-1, largest.indices, largest.values)
@@ -38,11 +39,11 @@ class SparseAutoencoder(nn.Module):
 
 
 def run(setting: Setting, num_units: int = 32, num_active: int = 4) -> list[Scores]:
-    """Train and score."""
+    """Train the model, and score it."""
     torch.manual_seed(setting.seed)
     sae = SparseAutoencoder(num_units, num_active)
-    # From all units to k over the first half of the steps (Makhzani & Frey): units that lose from
-    # the start on are never trained, and most would die.
+    # The number of kept units falls from all to k over the first half of the steps (Makhzani &
+    # Frey). With k from the start, units that are never among the largest would never be trained.
     steps, surplus = setting.steps, num_units - num_active
     kept = (num_active + max(0, round(surplus * (1 - 2 * i / steps))) for i in range(steps))
     train(sae.parameters(), lambda x: sae.bce(x, next(kept)).mean(), setting)
@@ -55,7 +56,7 @@ def run(setting: Setting, num_units: int = 32, num_active: int = 4) -> list[Scor
 
 
 def main() -> None:
-    """Train, and print the scores."""
+    """Train the model, and print its scores."""
     parser = arguments(__doc__)
     parser.add_argument("--num-units", type=int, default=32)
     parser.add_argument("--num-active", type=int, default=4)

@@ -1,8 +1,9 @@
-"""A VQ-VAE bottleneck (van den Oord et al. 2017), scored as the discrete VAE that it is.
+"""A VQ-VAE (van den Oord et al. 2017), scored as the discrete VAE that it is.
 
-Each of D vectors e_d(x) goes to its nearest of K codebook vectors c_k. That is a guide which puts
-all its mass on one code z(x); with a prior over codes, fitted in a second stage, the model has an
-ELBO, log p(x|z(x)) + log p(z(x)), and log p(x), a sum over all K^D codes, as any discrete VAE.
+The encoder computes D vectors e_d(x), and each is replaced by the nearest of K codebook vectors
+c_k. This is a guide that puts all its mass on one code z(x). A prior over codes is fitted in a
+second stage. Then the model has an ELBO, log p(x|z(x)) + log p(z(x)), and log p(x) is a sum over
+all K^D codes, as for any discrete VAE.
 
     python examples/neighbours/vq_vae.py --num-latents 4 --num-categories 8
 """
@@ -26,14 +27,14 @@ from pyro_dvae.codes import one_hot
 from pyro_dvae.priors import AutoregressivePrior
 
 COMMITMENT = 0.25
-"""beta of the paper's Eq. 3."""
+"""beta in Eq. 3 of the paper."""
 
 _NEVER = -1e4
-"""A logit whose probability is 0, in double precision too."""
+"""A logit so low that its probability is 0, also in double precision."""
 
 
 class VQVAE(nn.Module):
-    """e(x) (D, M) to the nearest vectors of one codebook (K, M), and back to an image."""
+    """Replaces the vectors e(x) (D, M) by the nearest in a codebook (K, M), and decodes those."""
 
     def __init__(self, num_latents: int, num_categories: int, size: int) -> None:
         super().__init__()
@@ -44,11 +45,11 @@ class VQVAE(nn.Module):
         self.code_shape = (num_latents, num_categories)
 
     def nearest(self, e: Tensor) -> Tensor:
-        """(..., D, M) to (..., D) indices of the nearest codebook vectors."""
+        """Return the numbers (..., D) of the codebook vectors that are nearest to e (..., D, M)."""
         return torch.cdist(e, self.codebook).argmin(-1)
 
     def loss(self, x: Tensor) -> Tensor:
-        """-log p(x|c) + |sg(e) - c|^2 + beta |e - sg(c)|^2, the paper's Eq. 3, nats per image."""
+        """-log p(x|c) + |sg(e) - c|^2 + beta |e - sg(c)|^2 in nats (the paper's Eq. 3)."""
         e = self.encoder(x)  # (B, D, M)
         c = self.codebook[self.nearest(e)]  # (B, D, M)
         straight_through = e + (c - e).detach()
@@ -58,41 +59,41 @@ class VQVAE(nn.Module):
         return (bce + codebook + COMMITMENT * commitment).mean()
 
     def as_discrete_vae(self) -> DiscreteVAE:
-        """The same networks as p(z) p(x|z) and q(z|x), with a prior that is yet to be fitted."""
+        """Return the same networks as p(z) p(x|z) and q(z|x), with a prior yet to be fitted."""
         prior = AutoregressivePrior(*self.code_shape)
         return DiscreteVAE(PointMass(self), Lookup(self), prior, self.likelihood)
 
 
 class PointMass(nn.Module):
-    """The encoder as a guide: (B, 28, 28) -> logits (B, D, K), all mass on the nearest vector."""
+    """The encoder as a guide: (B, 28, 28) -> logits (B, D, K) that choose the nearest vector."""
 
     def __init__(self, vq_vae: VQVAE) -> None:
         super().__init__()
         self.vq_vae = vq_vae
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits 0 and -1e4."""
+        """Return the logit 0 for the nearest vector and -1e4 for all others."""
         nearest = self.vq_vae.nearest(self.vq_vae.encoder(x))
         code = one_hot(nearest, self.vq_vae.code_shape[1], dtype=self.vq_vae.codebook.dtype)
         return _NEVER * (1 - code)
 
 
 class Lookup(nn.Module):
-    """The decoder of one-hot codes: (..., D, K) -> logits (..., 28, 28)."""
+    """The decoder for one-hot codes: (..., D, K) -> logits (..., 28, 28)."""
 
     def __init__(self, vq_vae: VQVAE) -> None:
         super().__init__()
         self.vq_vae = vq_vae
 
     def forward(self, z: Tensor) -> Tensor:
-        """Decode the codebook vectors that z names."""
+        """Decode the codebook vectors that z stands for."""
         return self.vq_vae.decoder(z @ self.vq_vae.codebook)
 
 
 def run(
     setting: Setting, num_latents: int = 4, num_categories: int = 8, size: int = 16
 ) -> list[Scores]:
-    """Train the networks, then the prior of their codes; score."""
+    """Train the networks, then the prior of their codes, and score the model."""
     torch.manual_seed(setting.seed)
     vq_vae = VQVAE(num_latents, num_categories, size)
     train(vq_vae.parameters(), vq_vae.loss, setting)
@@ -102,11 +103,11 @@ def run(
 
 
 def main() -> None:
-    """Train, and print the scores."""
+    """Train the model, and print its scores."""
     parser = arguments(__doc__)
     parser.add_argument("--num-latents", type=int, default=4)
     parser.add_argument("--num-categories", type=int, default=8)
-    parser.add_argument("--size", type=int, default=16, help="of a codebook vector")
+    parser.add_argument("--size", type=int, default=16, help="size of a codebook vector")
     args = parser.parse_args()
     setting = load(args)
     print(table(run(setting, args.num_latents, args.num_categories, args.size), setting))
