@@ -1,8 +1,7 @@
-"""Priors p(z): modules whose `forward` returns a distribution over codes, event (D, K).
+"""Priors p(z): modules whose `forward` returns a distribution over codes, with event shape (D, K).
 
-A prior says of itself whether its latents follow one another (`sequential`: its distribution has
-`conditional`), and what its `forward` takes: None for nothing, "labels" (B,) for p(z|y), or
-"posterior", the function x -> q(z|x), for priors that are made of it.
+D is the number of latents of a code, K the number of categories of a latent. All codes are one-hot.
+`Prior` says what else a prior may define.
 """
 
 from pyro_dvae.priors.autoregressive import AutoregressivePrior

@@ -1,4 +1,4 @@
-"""Energies of pairs of latents: scores, Gibbs sweeps, and log Z by annealed importance sampling."""
+"""Pairwise energies: scores, Gibbs sweeps, and log Z by annealed importance sampling."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from pyro_dvae.codes import draw_codes
 
 
 class PairEnergy:
-    """E(z) = sum_d a_d.z_d + sum_{d<e} z_d' W_de z_e, of p(z) = exp(E(z)) / Z.
+    """E(z) = sum_d a_d.z_d + sum_{d<e} z_d' W_de z_e, the energy of p(z) = exp(E(z)) / Z.
 
-    E is linear in each latent alone, so of the probabilities of a factorised q it is E_q[E(z)].
+    E is linear in each latent. So at the probabilities of a factorised q, it is E_q[E(z)].
 
     Args:
-        field: a, (D, K).
-        weight: W, (D, D, K, K), zero but for d < e.
-        blocks: ranges of latents with no W between two of the same range; Gibbs sampling draws
-            each range at once.
+        field: (D, K) a.
+        weight: (D, D, K, K) W, which is 0 unless d < e.
+        blocks: ranges of latents such that no two latents of a range are coupled. Gibbs sampling
+            draws each range at once.
     """
 
     def __init__(self, field: Tensor, weight: Tensor, blocks: Sequence[slice]) -> None:
         self.field, self.weight, self.blocks = field, weight, blocks
 
     def __call__(self, codes: Tensor) -> Tensor:
-        """E of codes (..., D, K), relaxed or one-hot, in nats."""
+        """E in nats, (...), of codes (..., D, K), one-hot or relaxed."""
         flat = codes.to(self.field.dtype).flatten(-2)
         matrix = self.weight.transpose(1, 2).reshape(self.field.numel(), -1)
         return ((flat @ matrix + self.field.flatten()) * flat).sum(-1)
 
     def table(self) -> Tensor:
-        """E of all K^D codes, in the order of `enumerate_codes`."""
+        """E in nats, (K^D,), of all codes in the order of `enumerate_codes`."""
         total = self.field[0]
         for latent in range(1, len(self.field)):
-            given = self.field[latent].unsqueeze(0)  # (K^e, K) once it has met e latents
+            given = self.field[latent].unsqueeze(0)  # (K^e, K) after e passes of the loop below
             for weight in self.weight[:latent, latent]:
                 given = (given.unsqueeze(-2) + weight).flatten(0, 1)
             total = (total.unsqueeze(-1) + given).flatten()
@@ -46,23 +46,24 @@ class PairEnergy:
 
     @cached_property
     def base(self) -> Tensor:
-        """(D, K) logits of the factorised start of annealing: each latent's among uniform ones.
+        """(D, K) logits of the factorised distribution from which annealing starts.
 
-        So they do not depend on how E is split between a and W.
+        Those of a latent are its logits if all other latents are uniform. They do not depend on how
+        E is split between a and W.
         """
         return self.field + self._symmetric.sum(0) / self.field.shape[-1]
 
     def base_score(self, codes: Tensor) -> Tensor:
-        """sum_d b_d.z_d, b being `base`."""
+        """sum_d b_d.z_d, (...), where b is `base`."""
         return (codes * self.base).sum((-2, -1))
 
     @torch.no_grad()
     def sweep(self, codes: Tensor, temperature: float = 1.0) -> None:
-        """Draw every latent (C, D, K) anew given the others, in place, from exp(t E + (1 - t) b.z).
+        """Draw every latent anew given the others, in place, under exp(t E(z) + (1 - t) b.z).
 
         Args:
-            codes: one-hot, one row a chain.
-            temperature: t, from 0 for the base to 1 for p.
+            codes: (C, D, K) one-hot, the states of C chains.
+            temperature: t, from 0 for the base distribution to 1 for p.
         """
         for block in self.blocks:
             given = codes.flatten(1) @ self._symmetric[:, block].flatten(1)
@@ -71,7 +72,10 @@ class PairEnergy:
 
     @torch.no_grad()
     def chains(self, num_chains: int, num_sweeps: int) -> Tensor:
-        """(num_chains, D, K) ends of chains from the base, t growing for half of the sweeps."""
+        """Run chains from the base distribution, and return their last states (num_chains, D, K).
+
+        t grows from 0 to 1 over the first half of the sweeps.
+        """
         codes = draw_codes(self.base.expand(num_chains, *self.base.shape))
         for number in range(1, num_sweeps + 1):
             self.sweep(codes, min(1.0, 2 * number / num_sweeps))
@@ -81,16 +85,16 @@ class PairEnergy:
     def annealed_log_normaliser(
         self, num_chains: int, num_temperatures: int
     ) -> tuple[Tensor, Tensor]:
-        """Log Z by annealed importance sampling, and its standard error.
+        """Log Z and its standard error in nats, by annealed importance sampling.
 
-        log Z = log Z_0 + log mean_c w_c, log w_c = sum_i (t_{i+1} - t_i) (E(z_i) - b.z_i), z_0
-        from the base, z_i after a Gibbs sweep at t_i from z_{i-1} (Neal 2001; Salakhutdinov &
-        Murray 2008). E[w] Z_0 = Z, so by Jensen the log is on average too low; the jackknife over
-        chains says by how much it varies.
+        log Z = log Z_0 + log mean_c w_c, log w_c = sum_i (t_{i+1} - t_i) (E(z_i) - b.z_i). z_0 is
+        drawn from the base distribution, and z_i by a Gibbs sweep at t_i from z_{i-1} (Neal 2001;
+        Salakhutdinov & Murray 2008). E[w] Z_0 = Z, so by Jensen's inequality the estimate is too
+        low on average. The standard error is a jackknife over the chains.
 
         Args:
-            num_chains: C, at least 2.
-            num_temperatures: steps from t = 0 to t = 1.
+            num_chains: C, the number of chains, at least 2.
+            num_temperatures: the number of steps from t = 0 to t = 1.
         """
         codes = draw_codes(self.base.expand(num_chains, *self.base.shape))
         log_weight = codes.new_zeros(num_chains)
@@ -101,14 +105,14 @@ class PairEnergy:
         total = log_weight.logsumexp(0)
         log_mean = total - math.log(num_chains)
         share = (log_weight - total).exp()
-        # Of one weight alone nothing would be left; its share is then as good as one.
+        # If one weight is all of the sum, nothing is left without it, so its share is kept below 1.
         without = torch.log1p(-share.clamp(max=1 - torch.finfo(share.dtype).eps))
         error = ((num_chains - 1) * without.var(correction=0)).sqrt()
         return self.base.logsumexp(-1).sum() + log_mean, error
 
     @cached_property
     def _symmetric(self) -> Tensor:
-        """(D K, D, K): row (e, l) is what z_e = l adds to the logits of every latent."""
+        """(D K, D, K): row (e, l) holds what z_e = l adds to the logits of all latents."""
         weight = self.weight.detach()
         both = weight + weight.permute(1, 0, 3, 2)
         return both.transpose(1, 2).reshape(self.field.numel(), *self.field.shape)

@@ -1,4 +1,4 @@
-"""A prior whose latents follow one another."""
+"""A prior in which each latent depends on the latents before it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pyro_dvae.sequences import CausalCodes, CausalNetwork
 class AutoregressivePrior(Prior):
     """p(z) = prod_d Cat(z_d; softmax(V_d h_d + v_d)), h_d = relu(b_d + B_d [z_1 ... z_{d-1}]).
 
-    Any distribution over codes can be written so (the chain rule); with a hidden layer wide enough
-    any can be approached. Scores and ancestral draws are exact; each latent is scored by a network
-    of its own, of the latents before it (Bengio & Bengio 2000). Uniform until it is trained.
+    Each latent has a network of its own, whose input is the latents before it (Bengio & Bengio
+    2000). By the chain rule, any distribution over codes has this form, and with a wide enough
+    hidden layer this prior can approach any of them. Log-probabilities and draws are exact. The
+    prior is uniform until it is trained.
 
     Args:
-        num_latents: D, at least 1.
-        num_categories: K, at least 2.
-        width: size of the hidden layer of each conditional.
+        num_latents: D, the number of latents of a code, at least 1.
+        num_categories: K, the number of categories of a latent, at least 2.
+        width: the size of the hidden layer of each network.
 
     Raises:
         ValueError: D < 1, K < 2 or width < 1.
@@ -32,5 +33,5 @@ class AutoregressivePrior(Prior):
         self.network = CausalNetwork(num_latents, num_categories, width, uniform=True)
 
     def forward(self) -> CausalCodes:
-        """The distribution over codes, event (D, K)."""
+        """Return the distribution over codes, with event shape (D, K)."""
         return CausalCodes(self.network)

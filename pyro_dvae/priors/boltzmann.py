@@ -1,4 +1,4 @@
-"""The Boltzmann prior over codes, of all pairs of latents or of those between two halves (RBM)."""
+"""The Boltzmann prior over codes, with couplings of all pairs of latents or those of an RBM."""
 
 from __future__ import annotations
 
@@ -18,53 +18,54 @@ from pyro_dvae.streams import RandomStream
 
 
 class BoltzmannPrior(Prior):
-    """p(z) = exp(sum_d a_d.z_d + sum_{d<e} z_d' W_de z_e) / Z, over D one-hot latents.
+    """p(z) = exp(E(z)) / Z, with the energy E(z) = sum_d a_d.z_d + sum_{d<e} z_d' W_de z_e.
 
-    Pairs (d, e) are all, or those between the first ceil(D/2) latents and the last floor(D/2):
-    a restricted Boltzmann machine, as in DVAE (Rolfe 2017) and DVAE++ (Vahdat et al. 2018).
-    Uniform until it is trained.
+    The pairs (d, e) are all pairs of latents, or those between the first ceil(D/2) latents and the
+    others. The latter is a restricted Boltzmann machine, as in DVAE (Rolfe 2017) and DVAE++ (Vahdat
+    et al. 2018). The prior is uniform until it is trained.
 
-    Up to `max_codes` codes log Z is summed, draws are exact, and the latents follow one another
-    (`sequential`). Beyond:
+    Up to `max_codes` codes, log Z is summed, draws are exact, and each latent has known
+    probabilities given those before it (`sequential`). Above that:
 
-    - The value of log Z is an estimate by annealed importance sampling (Neal 2001; Salakhutdinov &
-      Murray 2008) in double precision. It is made for one set of weights, remembered with it, and
-      made anew, by a fixed seed, when `refresh` finds others; `forward` calls that in eval mode. On
-      average the estimate is **too low**, so log p(z), ELBO and log p(x) look too good;
-      `log_normaliser_error` says by how much it may be off, unless the chains missed a mode.
-    - Its gradient is the mean of dE over persistent chains (Tieleman 2008), which move in training
-      mode alone, once after every gradient that was taken. There the value is the last estimate
-      plus the mean over the chains of E now - E then, which for exact draws of p is at least the
-      change of log Z; in eval mode, and in `log_marginal` and `evaluate` in either mode, it is the
-      estimate itself.
-    - Draws are the ends of Gibbs chains of `num_sweeps` sweeps, annealed for the first half: close
-      to p where they mix.
+    - log Z is estimated by annealed importance sampling (Neal 2001; Salakhutdinov & Murray 2008) in
+      double precision. The estimate is kept together with the weights that it belongs to. When
+      `refresh` finds other weights, it makes a new estimate, with a fixed seed. `forward` calls
+      `refresh` in eval mode. On average the estimate is **too low**, so log p(z), the ELBO and
+      log p(x) look too good. `log_normaliser_error` says by how much the estimate may be wrong,
+      unless the chains missed a mode.
+    - The gradient of log Z is the mean of dE over persistent chains (Tieleman 2008). The chains
+      move in training mode only, once after every gradient that was taken. In training mode the
+      value of log Z is the last estimate plus the mean over the chains of the change of E since
+      then. For exact draws from p that is at least the change of log Z. In eval mode, and in
+      `log_marginal` and `evaluate` in either mode, the value is the estimate itself.
+    - Draws are the last states of Gibbs chains of `num_sweeps` sweeps, of which the first half is
+      annealed. They are close to p if the chains mix.
 
     Args:
-        num_latents: D, at least 2.
-        num_categories: K, at least 2.
-        pairs: "all" or "bipartite".
-        max_codes: the largest K^D that is summed.
-        num_chains: persistent chains.
-        chain_sweeps: Gibbs sweeps of these chains a step of training.
-        num_sweeps: Gibbs sweeps behind a draw.
+        num_latents: D, the number of latents of a code, at least 2.
+        num_categories: K, the number of categories of a latent, at least 2.
+        pairs: "all", or "bipartite" for a restricted Boltzmann machine.
+        max_codes: the largest number of codes K^D over which log Z is summed.
+        num_chains: the number of persistent chains.
+        chain_sweeps: the number of Gibbs sweeps of these chains per training step.
+        num_sweeps: the number of Gibbs sweeps for a draw.
 
     Raises:
         ValueError: an argument out of range.
     """
 
     pairs: Tensor
-    """(pairs, 2) the latents d < e of each W_de."""
+    """(pairs, 2) the latents d < e of each coupling W_de."""
     log_normaliser: Tensor
-    """() the estimate of log Z in nats; only where it is not summed, as all that follows."""
+    """() the estimate of log Z in nats. This and what follows exist only if log Z is not summed."""
     log_normaliser_error: Tensor
-    """() its standard error."""
+    """() the standard error of the estimate in nats."""
     estimated_field: Tensor
-    """(D, K) a of the weights that it was made for."""
+    """(D, K) the a that the estimate belongs to."""
     estimated_couplings: Tensor
-    """(pairs, K, K) W of them."""
+    """(pairs, K, K) the W that the estimate belongs to."""
     chains: Tensor
-    """(num_chains, D, K) one-hot."""
+    """(num_chains, D, K) the one-hot states of the persistent chains."""
 
     def __init__(
         self,
@@ -107,13 +108,13 @@ class BoltzmannPrior(Prior):
         self._chains_are_due = True
 
     def forward(self) -> BoltzmannCodes | BoltzmannTable:
-        """The distribution over codes, event (D, K)."""
+        """Return the distribution over codes, with event shape (D, K)."""
         energy = self._energy(self.field, self.couplings)
         if self.sequential:
             return BoltzmannTable(energy)
         if not self.training:
             self.refresh()
-        # The trial run of an ELBO, which no step follows, has no gradients.
+        # An ELBO's trial run, after which no step follows, has no gradients.
         elif torch.is_grad_enabled() and self._chains_are_due:
             self.advance(self.chain_sweeps)
         then = self._energy(self.estimated_field, self.estimated_couplings)
@@ -125,7 +126,7 @@ class BoltzmannPrior(Prior):
         )
 
     def advance(self, num_sweeps: int) -> None:
-        """Move the persistent chains on by Gibbs sweeps at the weights as they are."""
+        """Move the persistent chains by some Gibbs sweeps at the current weights."""
         energy = self._energy(self.field.detach(), self.couplings.detach())
         chains = self.chains.clone()
         for _ in range(num_sweeps):
@@ -136,22 +137,23 @@ class BoltzmannPrior(Prior):
     def estimate_log_normaliser(
         self, num_chains: int = 256, num_temperatures: int = 400, seed: int = 0
     ) -> tuple[float, float]:
-        """Estimate log Z of the weights as they are, and remember it.
+        """Estimate log Z for the current weights, and keep the estimate.
 
         Args:
-            num_chains: of annealed importance sampling, at least 2.
-            num_temperatures: between the factorised start and p; more of them lower the error.
-            seed: of the draws; no global random stream is touched.
+            num_chains: the number of chains of annealed importance sampling, at least 2.
+            num_temperatures: the number of temperatures between the factorised start and p. More
+                temperatures give a smaller error.
+            seed: the seed of the draws; no global random stream is touched.
 
         Returns:
-            log Z and its standard error, in nats; (log Z, 0) where it is summed.
+            log Z and its standard error in nats. If log Z is summed, the error is 0.
 
         Raises:
             ValueError: fewer than 2 chains or 1 temperature.
         """
         at_least("chains", num_chains, 2)
         at_least("temperatures", num_temperatures, 1)
-        # Double precision, which Apple's devices lack.
+        # Apple's devices have no double precision.
         device = torch.device("cpu") if self.field.device.type == "mps" else self.field.device
         weights = (self.field.detach(), self.couplings.detach())
         energy = self._energy(*(weight.to(device).double() for weight in weights))
@@ -166,16 +168,16 @@ class BoltzmannPrior(Prior):
         return value.item(), error.item()
 
     def refresh(self) -> None:
-        """Estimate log Z if the weights have changed since; nothing where it is summed."""
+        """Estimate log Z anew if the weights have changed; do nothing if log Z is summed."""
         if not (self.sequential or self._is_fresh()):
             self.estimate_log_normaliser()
 
     def log_prob_error(self) -> float:
-        """Standard error of the estimate of log Z, in nats; 0 where log Z is summed."""
+        """The standard error of the estimate of log Z in nats; 0 if log Z is summed."""
         return 0.0 if self.sequential else float(self.log_normaliser_error)
 
     def _gradient_taken(self, gradient: Tensor) -> None:
-        # What follows a gradient is a step. To look for changed weights would read the device.
+        # A step follows a gradient. Comparing weights instead would have to wait for the device.
         self._chains_are_due = True
 
     def _is_fresh(self) -> bool:
@@ -185,7 +187,7 @@ class BoltzmannPrior(Prior):
 
     @property
     def blocks(self) -> list[slice]:
-        """Ranges of latents with no coupling between two of the same range."""
+        """Ranges of latents such that no two latents of a range are coupled."""
         half, whole = self.num_first, self.num_latents
         steps = [0, half, whole] if half else range(whole + 1)
         return [slice(start, stop) for start, stop in pairwise(steps)]

@@ -1,4 +1,4 @@
-"""Distributions over codes with an energy of pairs, log Z being estimated or summed."""
+"""Distributions over codes p(z) = exp(E(z)) / Z, with log Z estimated or summed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyro_dvae.sequences import SequentialCodes
 
 
 class BoltzmannCodes(TorchDistribution):
-    """p(z) = exp(E(z)) / Z of pairs of latents, event (D, K), log Z being known to some error.
+    """p(z) = exp(E(z)) / Z with event shape (D, K), where log Z is an estimate with an error.
 
     Args:
         energy: E.
-        log_normaliser: log Z, (), with its gradient.
-        log_normaliser_error: its standard error, ().
-        num_sweeps: Gibbs sweeps behind a draw.
+        log_normaliser: () log Z in nats, with its gradient.
+        log_normaliser_error: () the standard error of log Z in nats.
+        num_sweeps: the number of Gibbs sweeps for a draw.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -41,7 +41,7 @@ class BoltzmannCodes(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        """One-hot codes."""
+        """The one-hot codes."""
         return constraints.independent(constraints.one_hot, 1)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> BoltzmannCodes:
@@ -51,22 +51,22 @@ class BoltzmannCodes(TorchDistribution):
         return other
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """E(z) - log Z, (...), of codes (..., D, K), one-hot or relaxed, in nats."""
+        """E(z) - log Z in nats, (...), of codes (..., D, K), one-hot or relaxed."""
         score = self.energy(value) - self.log_normaliser
         return score.expand(torch.broadcast_shapes(score.shape, self.batch_shape))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draws by Gibbs chains, one each, (*sample_shape, *batch, D, K)."""
+        """Draw codes (*sample_shape, *batch, D, K), with one Gibbs chain for each."""
         shape = torch.Size(sample_shape) + self.batch_shape
         codes = self.energy.chains(math.prod(shape), self.num_sweeps)
         return codes.reshape(*shape, *self.event_shape)
 
 
 class BoltzmannTable(SequentialCodes):
-    """p(z) = exp(E(z)) / Z of pairs of latents, event (D, K), by sums over all K^D codes.
+    """p(z) = exp(E(z)) / Z with event shape (D, K), computed by sums over all K^D codes.
 
-    Between codes, log p(z) and the conditionals are linear in each latent alone, so that
-    log p(z) = sum_d z_d . log p(z_d | z_1 ... z_{d-1}) for relaxed codes too.
+    For relaxed codes, log p(z) and the conditionals are linear in each latent. So
+    log p(z) = sum_d z_d . log p(z_d | z_1 ... z_{d-1}) holds for relaxed codes too.
 
     Args:
         energy: E.
@@ -76,7 +76,7 @@ class BoltzmannTable(SequentialCodes):
         super().__init__(torch.Size(), *energy.field.shape)
         self.energy = energy
         total = energy.table()
-        self.conditionals: list[Tensor] = []  # for each d the (K^d, K) log p(z_{d+1} | ...)
+        self.conditionals: list[Tensor] = []  # per d the table (K^d, K) of log p(z_{d+1} | ...)
         for _ in range(self.event_shape[0]):
             later = total.view(-1, self.event_shape[-1])
             total = later.logsumexp(-1)
@@ -86,11 +86,11 @@ class BoltzmannTable(SequentialCodes):
 
     @property
     def like(self) -> Tensor:
-        """A tensor of the dtype and on the device of the codes drawn here."""
+        """A tensor with the dtype and the device of the drawn codes."""
         return self.conditionals[0]
 
     def conditional(self, prefix: Tensor) -> Tensor:
-        """Log p(z_{d+1} | z_1 ... z_d), (..., K)."""
+        """Log p(z_{d+1} | z_1 ... z_d) in nats, (..., K), given a prefix (..., d, K)."""
         latents = prefix.shape[-2]
         table = self.conditionals[latents]
         if latents == 0:
@@ -102,11 +102,11 @@ class BoltzmannTable(SequentialCodes):
                 rest = mixed.view(*mixed.shape[:-1], self.event_shape[-1], -1)
                 mixed = (latent.unsqueeze(-2) @ rest).squeeze(-2)
             return mixed
-        # Of codes without a gradient the values alone are looked up, which takes no memory.
+        # One-hot codes without a gradient need only a look-up, which takes no memory.
         place = self.event_shape[-1] ** torch.arange(latents - 1, -1, -1, device=prefix.device)
         return table[(prefix.argmax(-1) * place).sum(-1)]
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """E(z) - log Z, (...), of codes (..., D, K), one-hot or relaxed, in nats."""
+        """E(z) - log Z in nats, (...), of codes (..., D, K), one-hot or relaxed."""
         score = self.energy(value) - self.log_normaliser
         return score.expand(torch.broadcast_shapes(score.shape, self.batch_shape))

@@ -1,4 +1,4 @@
-"""A prior for each label."""
+"""A prior given a label."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from pyro_dvae.sequences import CausalCodes, CausalNetwork
 class ConditionalPrior(Prior):
     """p(z|y) = prod_d Cat(z_d; softmax(V_d h_d + v_d)), h_d = relu(b_d + A_d y + B_d [z_1 ...]).
 
-    One autoregressive prior a label, all in one network, so that `sample` draws data of a wished
-    label (the conditional prior of Sohn et al. 2015, "Learning structured output representation").
-    The decoder does not see y: what a label decides has to be in the code. The bound is one on
-    log p(x|y). Uniform until it is trained. Support: one-hot codes.
+    There is one autoregressive prior per label y, and all of them share one network. With it,
+    `DiscreteVAE.sample` draws data of a given label (the conditional prior of Sohn et al. 2015,
+    "Learning structured output representation"). The decoder does not see y, so everything that
+    depends on the label has to be in the code. The ELBO is a bound on log p(x|y). The prior is
+    uniform until it is trained.
 
     Args:
-        num_latents: D, at least 1.
-        num_categories: K, at least 2.
-        num_classes: labels are 0 to num_classes - 1, at least 2.
-        width: size of the hidden layer of each conditional.
+        num_latents: D, the number of latents of a code, at least 1.
+        num_categories: K, the number of categories of a latent, at least 2.
+        num_classes: the number of labels, at least 2. Labels are 0 to num_classes - 1.
+        width: the size of the hidden layer of each latent's network.
 
     Raises:
         ValueError: D < 1, K < 2, num_classes < 2 or width < 1.
@@ -45,9 +46,9 @@ class ConditionalPrior(Prior):
         )
 
     def check_labels(self, labels: Tensor) -> None:
-        """Raise a ValueError unless the labels are whole numbers in 0 to num_classes - 1.
+        """Raise a ValueError unless the labels are whole numbers from 0 to num_classes - 1.
 
-        Apart from `forward`, which never waits for a GPU.
+        `forward` does not check this, because it would have to wait for a GPU.
         """
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise ValueError(
@@ -61,7 +62,7 @@ class ConditionalPrior(Prior):
             )
 
     def forward(self, labels: Tensor) -> CausalCodes:
-        """The distributions over codes given each label, batch (B,), event (D, K).
+        """Return the distribution over codes given each label: batch shape (B,), event (D, K).
 
         Args:
             labels: (B,) int64.

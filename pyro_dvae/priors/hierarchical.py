@@ -1,4 +1,4 @@
-"""A prior of two stochastic layers, the upper one summed out."""
+"""A prior of two stochastic layers, of which the upper one is summed out."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.mixture import MixtureCodes
 
 MAX_UPPER_CODES = 4096
-"""Largest number of codes of the upper layer that is summed over at every step."""
+"""The largest number of codes of the upper layer, over which every step sums."""
 
 
 class HierarchicalPrior(Prior):
-    """p(z) = sum_u p(u) prod_d Cat(z_d; softmax(g(u)_d)), p(u) = K2^-D2, g a small network.
+    """p(z) = sum_u p(u) prod_d Cat(z_d; softmax(g(u)_d)), with p(u) = K2^-D2 and g a small network.
 
-    The upper layer u is a code of its own, D2 one-hot variables of K2 categories. Deep models
-    give u a guide and bound log p(z) (Sønderby et al. 2016, "Ladder variational autoencoders");
-    here all K2^D2 values of u are summed, so that log p(z) is exact, the bound on log p(x) tighter
-    by the KL that a guide of u would leave, and no guide is needed. As a distribution it is a
-    mixture with one component a value of u, their parameters tied by g; a draw is ancestral: u,
-    then z. Scoring S draws of B data costs S·B·D·K·K2^D2: thousands of upper codes are for a GPU.
-    Support: one-hot codes.
+    The upper layer u is a code of D2 one-hot variables with K2 categories each. Other deep models
+    give u a guide of its own and have only a bound on log p(z) (Sønderby et al. 2016, "Ladder
+    variational autoencoders"). Here all K2^D2 values of u are summed, so log p(z) is exact and no
+    guide of u is needed. The bound on log p(x) is tighter by the KL that such a guide would leave.
+
+    As a distribution, p(z) is a mixture with one component per value of u. Scoring S draws for each
+    of B data costs S·B·D·K·K2^D2 operations, so thousands of upper codes need a GPU.
 
     Args:
-        num_latents: D, at least 1.
-        num_categories: K, at least 2.
-        upper: (D2, K2) of the upper layer.
-        hidden: sizes of the hidden layers of g: (D2·K2) -> hidden -> (D·K).
+        num_latents: D, the number of latents of a code, at least 1.
+        num_categories: K, the number of categories of a latent, at least 2.
+        upper: (D2, K2), the sizes of the upper layer.
+        hidden: the sizes of the hidden layers of g, from D2·K2 inputs to D·K outputs.
 
     Raises:
-        ValueError: D < 1 or K < 2, of either layer, or K2^D2 > `MAX_UPPER_CODES`.
+        ValueError: D < 1 or K < 2 in either layer, or K2^D2 > `MAX_UPPER_CODES`.
     """
 
     sequential = True
@@ -62,7 +62,7 @@ class HierarchicalPrior(Prior):
         self.network = mlp([self.codes.shape[-1], *hidden, num_latents * num_categories])
 
     def forward(self) -> MixtureCodes:
-        """The distribution over codes, batch (), event (D, K)."""
+        """Return the distribution over codes, with event shape (D, K)."""
         logits = self.network(self.codes).unflatten(-1, self.code_shape)  # (K2^D2, D, K)
         weights = torch.zeros_like(logits[:, 0, 0])
         return MixtureCodes(weights, dist.OneHotCategorical(logits=logits).to_event(1))

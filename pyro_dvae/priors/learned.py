@@ -1,4 +1,4 @@
-"""A prior of independent latents whose probabilities are learned."""
+"""A prior of independent latents with learned probabilities."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pyro_dvae.priors.base import Prior
 
 
 class LearnedPrior(Prior):
-    """p(z) = prod_d Cat(z_d; softmax(b_d)): independent latents, uniform until they are trained.
+    """p(z) = prod_d Cat(z_d; softmax(b_d)), with learned b.
 
-    The best such prior is the aggregate posterior's marginals, p(z_d) = E_x[q(z_d|x)] (Hoffman &
-    Johnson 2016, "ELBO surgery"). Support: one-hot codes.
+    The latents are independent, and uniform until they are trained. The best prior of this form has
+    p(z_d) = E_x[q(z_d|x)], the mean of the guide over the data (Hoffman & Johnson 2016, "ELBO
+    surgery").
 
     Args:
-        num_latents: D, at least 1.
-        num_categories: K, at least 2.
+        num_latents: D, the number of latents of a code, at least 1.
+        num_categories: K, the number of categories of a latent, at least 2.
 
     Raises:
         ValueError: D < 1 or K < 2.
@@ -31,5 +32,5 @@ class LearnedPrior(Prior):
         self.logits = nn.Parameter(torch.zeros(num_latents, num_categories))
 
     def forward(self) -> TorchDistribution:
-        """The distribution over codes, batch (), event (D, K)."""
+        """Return the distribution over codes, with event shape (D, K)."""
         return dist.OneHotCategorical(logits=self.logits).to_event(1)

@@ -1,4 +1,4 @@
-"""A mixture of distributions over codes, and the prior that learns one."""
+"""A mixture of distributions over codes, and a prior that is a learned mixture."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ _IMPOSSIBLE = -1e30  # stands for log 0 in sums, where 0 * -inf and -inf + inf w
 
 
 class MixtureCodes(SequentialCodes):
-    """p(z) = sum_c w_c p_c(z), event (D, K); the components are any distributions over codes.
+    """p(z) = sum_c w_c p_c(z), with event shape (D, K). The p_c are any distributions over codes.
 
-    Its latents follow one another through what they say of the component, exactly (Bayes' rule):
+    Each latent depends on those before it, since they tell which component c is probable. By Bayes'
+    rule, exactly:
 
         p(z_{d+1} | z_1 ... z_d) = sum_c r_c p_c(z_{d+1} | z_1 ... z_d),
         r_c proportional to w_c p_c(z_1 ... z_d).
 
-    For factorised components p_c(z) = prod_d Cat(z_d; pi_cd). Inside, log p_c(z) is linear in each
-    z_d, so that relaxed codes have gradients. A draw takes a component, then a code from it.
+    Every log p_c(z) is linear in each z_d, so that relaxed codes have gradients. To draw a code, a
+    component is drawn first, and then a code from it.
 
     Args:
-        log_weights: (*batch, C), normalised or not, over the components.
-        components: factorised or sequential codes, batch (*batch, C), event (D, K).
+        log_weights: (*batch, C) log w, up to a constant.
+        components: the p_c, factorised or sequential codes, with batch shape (*batch, C) and event
+            shape (D, K).
     """
 
     def __init__(self, log_weights: Tensor, components: Any) -> None:
@@ -37,22 +39,28 @@ class MixtureCodes(SequentialCodes):
         super().__init__(batch_shape, *components.event_shape)
         self.log_weights = log_weights.log_softmax(-1)
         self.components = components
-        self._logits = code_logits(components)  # None where they are sequential
+        self._logits = code_logits(components)  # None if the components are sequential
 
     def conditional(self, prefix: Tensor) -> Tensor:
-        """Log p(z_{d+1} | z_1 ... z_d), (..., K); arbitrary after a prefix of probability 0."""
+        """Log p(z_{d+1} | z_1 ... z_d), (..., K), in nats.
+
+        After a prefix of probability 0 it is an arbitrary distribution.
+
+        Args:
+            prefix: (..., d, K) the first d latents.
+        """
         responsibility = self._log_joint(prefix).log_softmax(-1)  # (..., C)
         following = self._component_conditional(prefix)  # (..., C, K)
         return _log_of_zero((responsibility.unsqueeze(-1) + following).logsumexp(-2))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log sum_c w_c p_c(z), (...), of codes (..., D, K), in nats."""
+        """Log sum_c w_c p_c(z) in nats, (...), of codes (..., D, K)."""
         total = _log_of_zero(self._log_joint(value).logsumexp(-1))
         return total.expand(torch.broadcast_shapes(total.shape, self.batch_shape))
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw a component, then a code of it, (*sample_shape, *batch, D, K)."""
+        """Draw codes, (*sample_shape, *batch, D, K)."""
         shape = torch.Size(sample_shape) + self.batch_shape
         num_components = self.log_weights.shape[-1]
         component = draw_codes(self.log_weights.expand(*shape, num_components)).argmax(-1)
@@ -66,7 +74,7 @@ class MixtureCodes(SequentialCodes):
     def _log_joint(self, prefix: Tensor) -> Tensor:
         """Log w_c p_c(z_1 ... z_d), (..., C)."""
         joint = self.log_weights.clamp(min=_IMPOSSIBLE)
-        if self._logits is not None:  # all latents at once
+        if self._logits is not None:  # factorised components score all latents at once
             log_p = self._logits[..., : prefix.shape[-2], :].clamp(min=_IMPOSSIBLE)
             return joint + torch.einsum("...dk,...cdk->...c", prefix, log_p)
         for latent in range(prefix.shape[-2]):
@@ -86,15 +94,15 @@ def _log_of_zero(log_prob: Tensor) -> Tensor:
 
 
 class MixturePrior(Prior):
-    """p(z) = sum_c w_c prod_d Cat(z_d; pi_cd), w = softmax(a), pi = softmax(b), learned.
+    """p(z) = sum_c w_c prod_d Cat(z_d; pi_cd), with learned w = softmax(a), pi = softmax(b).
 
-    A latent class model: the latents are independent given which of C classes the code is of
-    (Lazarsfeld & Henry 1968). Support: one-hot codes.
+    This is a latent class model: a code belongs to one of C classes, and its latents are
+    independent given the class (Lazarsfeld & Henry 1968).
 
     Args:
-        num_latents: D, at least 1.
-        num_categories: K, at least 2.
-        num_components: C, at least 1.
+        num_latents: D, the number of latents of a code, at least 1.
+        num_categories: K, the number of categories of a latent, at least 2.
+        num_components: C, the number of classes, at least 1.
 
     Raises:
         ValueError: D < 1, K < 2 or C < 1.
@@ -107,11 +115,11 @@ class MixturePrior(Prior):
         code_shape(num_latents, num_categories)
         at_least("components", num_components, 1)
         self.log_weights = nn.Parameter(torch.zeros(num_components))
-        # Components that began alike would stay alike.
+        # Random, because components that begin alike would stay alike.
         shape = (num_components, num_latents, num_categories)
         self.logits = nn.Parameter(torch.randn(shape).mul_(0.1))
 
     def forward(self) -> MixtureCodes:
-        """The distribution over codes, batch (), event (D, K)."""
+        """Return the distribution over codes, with event shape (D, K)."""
         components = dist.OneHotCategorical(logits=self.logits).to_event(1)
         return MixtureCodes(self.log_weights, components)

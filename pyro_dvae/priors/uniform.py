@@ -1,4 +1,4 @@
-"""The prior of the tutorial."""
+"""The uniform prior, which is that of the tutorial."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from pyro_dvae.priors.base import Prior
 
 
 class UniformPrior(Prior):
-    """p(z) = K^-D: D independent latents, each uniform over K categories (Eq. 46 of [JL25]).
+    """p(z) = K^-D: D independent latents, each uniform over its K categories (Eq. 46 of [JL25]).
+
+    >>> from pyro_dvae import UniformPrior
+    >>> UniformPrior(num_latents=4, num_categories=8)().sample().shape
+    torch.Size([4, 8])
 
     Args:
-        num_latents: D, at least 1.
-        num_categories: K, at least 2.
+        num_latents: D, the number of latents of a code, at least 1.
+        num_categories: K, the number of categories of a latent, at least 2.
 
     Raises:
         ValueError: D < 1 or K < 2.
@@ -30,5 +34,5 @@ class UniformPrior(Prior):
         self.register_buffer("logits", torch.zeros(num_latents, num_categories), persistent=False)
 
     def forward(self) -> TorchDistribution:
-        """The distribution over codes, event (D, K)."""
+        """Return the distribution over codes, with event shape (D, K)."""
         return dist.OneHotCategorical(logits=self.logits).to_event(1)

@@ -1,4 +1,4 @@
-"""A prior made of the guide itself, at learned pseudo-inputs."""
+"""A prior that is a mixture of the guide at learned pseudo-inputs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from pyro_dvae.priors.mixture import MixtureCodes
 
 
 class VampPrior(Prior):
-    """p(z) = 1/C sum_c q(z|u_c), u_1 ... u_C learned pseudo-inputs.
+    """p(z) = 1/C sum_c q(z|u_c), with learned pseudo-inputs u_1 ... u_C.
 
-    The variational mixture of posteriors of Tomczak & Welling (2018, "VAE with a VampPrior"): the
-    best prior is the aggregate posterior E_x[q(z|x)], and this is one over C learned data. Under an
-    autoregressive guide the components are themselves sequential. Support: one-hot codes.
+    This is the variational mixture of posteriors (Tomczak & Welling 2018, "VAE with a VampPrior").
+    The best prior is the mean E_x[q(z|x)] over all data; here the mean is over C learned inputs.
 
     Args:
-        num_components: C, at least 1.
-        event_shape: shape of one datum.
-        bounded: keep pseudo-inputs in [0, 1], by a sigmoid, where what the encoder sees of data
-            lies there.
+        num_components: C, the number of pseudo-inputs, at least 1.
+        event_shape: the shape of one datum.
+        bounded: whether a sigmoid keeps the pseudo-inputs in [0, 1]. Use it if what the encoder
+            sees of the data lies in [0, 1].
 
     Raises:
         ValueError: C < 1.
@@ -43,13 +42,14 @@ class VampPrior(Prior):
 
     @property
     def pseudo_inputs(self) -> Tensor:
-        """u, (C, *event): what the encoder sees of data, `Likelihood.features`."""
+        """u, (C, *event), in the units of what the encoder sees (`Likelihood.features`)."""
         return self.free.sigmoid() if self.bounded else self.free
 
     def forward(self, posterior: Callable[[Tensor], Distribution]) -> MixtureCodes:
-        """The distribution over codes, batch (), event (D, K).
+        """Return the distribution over codes, with event shape (D, K).
 
         Args:
-            posterior: x -> q(z|x), batch (C,), event (D, K), factorised or sequential.
+            posterior: the function x -> q(z|x), from (C, *event) to a distribution with batch shape
+                (C,) and event shape (D, K), factorised or sequential.
         """
         return MixtureCodes(self.free.new_zeros(len(self.free)), posterior(self.pseudo_inputs))
