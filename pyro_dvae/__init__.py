@@ -1,6 +1,18 @@
 """Discrete variational autoencoders in Pyro.
 
-[JL25] is Jeffares & Liu, "An Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
+The library has:
+
+- a model, `DiscreteVAE`, which is made of an encoder, a decoder, a prior, a likelihood and a guide;
+- gradient estimators for any Pyro program with categorical latent sites, the subclasses of
+  `DiscreteELBO`;
+- training: `fit`, or a `Trainer`, which can stop and continue; `fit_prior` for a second stage;
+- figures of a model in nats per datum: `evaluate`, `datum_scores`, `log_marginal`;
+- data: `load_images`, `BinaryImages`, and more in `pyro_dvae.data`;
+- the runs that `pdvae fit` leaves: `load_run`.
+
+In all docstrings, D is the number of latents of a code, K the number of categories of a latent, B
+the number of data in a batch, and S the number of particles. [JL25] is Jeffares & Liu, "An
+Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
 """
 
 from pyro_dvae._version import __version__

@@ -1,4 +1,9 @@
-"""Data: named sets, arrays, tables, folders of images; scanned, split and turned into bits."""
+"""Data: read files, arrays and named sets, look at them, split them, and serve them to a model.
+
+`open_source` opens a file, a folder or a named data set, and `as_rows` takes what a program holds.
+`scan` looks at the values, `make_splits` splits them into training, validation and test data, and
+`PreparedData` serves them to a likelihood.
+"""
 
 from pyro_dvae.data.look.columns import mixed_spec
 from pyro_dvae.data.look.report import complaint, describe
