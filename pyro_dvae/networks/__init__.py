@@ -1,4 +1,4 @@
-"""Networks: encoders, decoders, baselines; the user's own, and the trial of any."""
+"""Encoders, decoders and baselines; networks that a user wrote, and the trial of any network."""
 
 from pyro_dvae.networks.convolution import ConvDecoder, ConvEncoder, grid_size
 from pyro_dvae.networks.mlp import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
