@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from .reading import (
     SizeOption,
     reading,
 )
+
+if TYPE_CHECKING:
+    from pyro_dvae.data import Scan
 
 
 def data(
@@ -57,7 +60,7 @@ def data(
             "where": source.where,
             "notice": source.notice and with_options(source.notice),
         }
-        print(json.dumps({**facts, **{part: asdict(found) for part, found in scans.items()}}))
+        print(json.dumps({**facts, **{part: _content(found) for part, found in scans.items()}}))
     else:
         print(path if path == source.where else f"{source.name} from {source.where}")
         if source.notice is not None:
@@ -68,3 +71,13 @@ def data(
     for part, text in complaints.items():
         if text is not None:
             fail(text if part == "train" else f"In the test data: {text}")
+
+
+def _content(found: Scan) -> dict[str, Any]:
+    """What was found, as JSON takes it, with options in place of settings."""
+    content = asdict(found)
+    for fit, judged in zip(content["fits"], found.fits, strict=True):
+        del fit["settings"]
+        text = with_options(judged.text).replace(", --", " --")
+        fit["options"] = text or None
+    return content

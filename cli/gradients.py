@@ -114,7 +114,8 @@ def gradients(
     vae = vae.to(target)
     values = source.train.read(torch.arange(num))
     preparation = Preparation(config.binarize, config.range, config.likelihood)
-    x = PreparedData(values, preparation, seed=config.seed).fixed(seed).to(target)
+    found = extent(source.train) if preparation.looks_at_values else None
+    x = PreparedData(values, preparation, seed=config.seed, found=found).fixed(seed).to(target)
     stored = source.train.labels
     with user_errors():
         labels = labels_for(config, None if stored is None else stored[: len(x)], "the data")

@@ -86,7 +86,7 @@ def settle(config: Config, settings: dict[str, Any], source: Source, found: Scan
         config,
         binarize=preparation.binarize,
         range=preparation.range,
-        likelihood=preparation.likelihood,
+        likelihood=preparation.name,
         num_classes=count_classes(config.prior, source),
         **amounts,
     )
@@ -107,7 +107,9 @@ def check_values(config: Config, splits: Splits) -> None:
     Raises:
         ValueError: it does not take a value.
     """
-    from pyro_dvae.data import BlockData, Preparation
+    import torch
+
+    from pyro_dvae.data import Preparation
     from pyro_dvae.data.read.extent import in_blocks
     from pyro_dvae.runs.config import build_likelihood
 
@@ -115,10 +117,11 @@ def check_values(config: Config, splits: Splits) -> None:
         return  # whose values were checked as they were stored
     likelihood = build_likelihood(config, splits.train.event_shape)
     preparation = Preparation(config.binarize, config.range, config.likelihood)
+    generator = torch.Generator()
     for rows in splits.stored.values():
-        whole = BlockData(rows, preparation)
         for index in in_blocks(rows):
-            likelihood.check(whole.subset(index).fixed(0))
+            kept = preparation.convert(rows.read(index))
+            likelihood.check(preparation.serve(kept, generator))
 
 
 def stem(name: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable
+from typing import Any
 
 
 def one_of(what: str, value: str, known: Iterable[str]) -> None:
@@ -13,6 +15,14 @@ def one_of(what: str, value: str, known: Iterable[str]) -> None:
         raise ValueError(
             f"Expected {what} to be one of {', '.join(names)}; got {value!r}. Choose one of them."
         )
+
+
+def shortened(value: Any) -> str:
+    """A value for a message: never more than a line, whatever a file holds."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python refuses to print whole numbers of thousands of digits
+        return "a whole number of thousands of digits"
 
 
 def at_least(what: str, value: int, least: int) -> None:

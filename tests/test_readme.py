@@ -16,8 +16,9 @@ import pyro_dvae
 import pyro_dvae.codes
 import pyro_dvae.elbos.base
 import pyro_dvae.likelihoods
+from pyro_dvae.likelihoods.names import LIKELIHOODS
 from pyro_dvae.runs.estimators import ESTIMATORS
-from pyro_dvae.runs.parts import GUIDES, LIKELIHOODS, NETWORKS, PRIORS
+from pyro_dvae.runs.parts import GUIDES, NETWORKS, PRIORS
 
 ROOT = Path(__file__).parents[1]
 READMES = sorted(

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from pyro_dvae.contracts import Contract
 
+KINDS = ("bits", "unit", "open", "levels", "counts", "real", "columns")
+"""The kinds of values that an element of a datum may have: see `Likelihood.kind`."""
+
 
 class Likelihood(Contract):
     """p(x|z) = p(x; params), where the decoder computes the parameters of x from z.
@@ -30,6 +33,8 @@ class Likelihood(Contract):
     REQUIRED = ("num_params",)
     OPTIONAL = (
         "support",
+        "kind",
+        "levels",
         "cost",
         "features",
         "check",
@@ -42,6 +47,14 @@ class Likelihood(Contract):
     """Parameters that the decoder computes for each element of a datum."""
     support: constraints.Constraint = constraints.real
     """The values that an element of a datum may have."""
+    kind: str = "real"
+    """What the values are, which decides how stored data become them:
+
+    "bits" (0 or 1), "unit" (numbers in [0, 1]), "open" (numbers in (0, 1)), "levels" (0 to
+    `levels` - 1), "counts" (0, 1, 2, ...), "real" (any numbers), or "columns" (`Mixed` alone).
+    """
+    levels: int = 256
+    """L, where `kind` is "levels"."""
     cost: int = 1
     """Numbers computed per element of a datum and code; 0 where `log_prob` is a matrix product.
 
@@ -68,8 +81,14 @@ class Likelihood(Contract):
         return FlatDistribution(self, params, event_dim)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the encoder sees of data (B, *event), in the same shape: here the data."""
-        return x
+        """What the encoder sees of data (B, *event), in the same shape.
+
+        Here levels become numbers in [0, 1], and counts x become log(1 + x); all other data stay
+        as they are.
+        """
+        if self.kind == "levels":
+            return x / (self.levels - 1)
+        return x.log1p() if self.kind == "counts" else x
 
     def check(self, x: Tensor) -> None:
         """Refuse data outside the support; called with all data, before training and evaluation.

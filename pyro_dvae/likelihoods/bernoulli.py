@@ -20,6 +20,7 @@ class Bernoulli(Likelihood):
     Data in {0, 1}; params are logits, (..., *event).
     """
 
+    kind = "bits"
     cost = 0
     support = constraints.boolean
 

@@ -12,6 +12,7 @@ from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
 
 
 class _Counts(Likelihood):
+    kind = "counts"
     support = constraints.nonnegative_integer
 
     def check(self, x: Tensor) -> None:
@@ -26,10 +27,6 @@ class _Counts(Likelihood):
             f"counts 0, 1, 2, ... for the {self.name} likelihood",
             "Use normal or laplace for real numbers, or continuous-bernoulli for those in [0, 1].",
         )
-
-    def features(self, x: Tensor) -> Tensor:
-        """log(1 + x)."""
-        return x.log1p()
 
     name: str
 

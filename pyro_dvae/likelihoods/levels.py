@@ -15,6 +15,7 @@ from pyro_dvae.likelihoods.numerics import log1mexp, log_scale
 
 
 class _Levels(Likelihood):
+    kind = "levels"
     name: str
 
     def __init__(self, levels: int) -> None:
@@ -38,10 +39,6 @@ class _Levels(Likelihood):
             "Give it more levels, or use poisson for counts, continuous-bernoulli for numbers in "
             "[0, 1], normal for real ones.",
         )
-
-    def features(self, x: Tensor) -> Tensor:
-        """Levels as numbers in [0, 1], x / (levels - 1)."""
-        return x / (self.levels - 1)
 
 
 class Categorical(_Levels):

@@ -31,6 +31,7 @@ class Mixed(Likelihood):
         ValueError: no blocks, or one without a column.
     """
 
+    kind = "columns"
     support: _Columns
 
     def __init__(self, blocks: Sequence[tuple[nn.Module, int]]) -> None:
@@ -138,7 +139,7 @@ class _Columns(constraints.Constraint):
         """Whether each row is in the support."""
         return self.inside(value).all(-1)
 
-    def describe(self, column: int) -> str:
+    def words(self, column: int) -> str:
         """The values that a column's likelihood takes, in words."""
         of_columns = [p for p, n in zip(self.parts, self.sizes, strict=True) for _ in range(n)]
         part = of_columns[column]

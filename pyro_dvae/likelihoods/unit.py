@@ -25,6 +25,7 @@ class ContinuousBernoulli(Likelihood):
     |l| without bound: the ELBO then has no maximum, and says little. Levels have one.
     """
 
+    kind = "unit"
     cost = 0
     support = constraints.unit_interval
 
@@ -70,6 +71,7 @@ class Beta(Likelihood):
     density, in nats. At 0 and 1 it is infinite or zero, whence such data are refused.
     """
 
+    kind = "open"
     num_params = 2
     cost = 4
     support = constraints.unit_interval

@@ -1,10 +1,10 @@
-"""Whether the parts of a model fit one another: tried once, before the first figure."""
+"""Whether the parts of a model fit one another, tried once before the first figure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pyro.poutine.runtime import am_i_wrapped
@@ -12,17 +12,20 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from pyro_dvae.codes import one_hot
-from pyro_dvae.networks.trial import Part, in_one_line, try_rows
+from pyro_dvae.networks.trial import Subject, Trial, in_one_line
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.tensors import has_values
 
+if TYPE_CHECKING:
+    from pyro_dvae.vae import DiscreteVAE
+
 _TRIED = "_parts_tried"
-"""The attribute of a model that keeps what was tried: a copy or a pickle of it knows it too."""
+"""The attribute of a model that remembers what was tried; copies and pickles have it too."""
 
 
 @contextmanager
-def in_eval_mode(vae: Any) -> Iterator[None]:
-    """In eval mode and without gradients; every module's own mode comes back."""
+def in_eval_mode(vae: DiscreteVAE) -> Iterator[None]:
+    """Evaluation mode, without gradients; afterwards every module is in its own mode again."""
     modes = [(module, module.training) for module in vae.modules()]
     vae.eval()
     try:
@@ -34,7 +37,7 @@ def in_eval_mode(vae: Any) -> Iterator[None]:
 
 
 def check_parts(
-    vae: Any,
+    vae: DiscreteVAE,
     x: Tensor,
     labels: Tensor | None = None,
     *,
@@ -43,18 +46,18 @@ def check_parts(
 ) -> None:
     """Try encoder, guide, prior, decoder and likelihood on two rows, once per model.
 
-    In eval mode, without gradients, and in a random stream of its own, so that nothing moves. It
-    is done anew where a module was exchanged or data have another shape, and left out where it
-    would be part of something else: in a graph that torch.compile makes, under vmap, and under
-    Pyro's messengers. A module without weights yet, such as `nn.LazyLinear`, is tried once it has
-    them.
+    This is done in evaluation mode, without gradients, and in a random stream of its own: it
+    changes neither weights nor later draws. It is done again if a module was exchanged, or if data
+    have another shape. It is not done inside of torch.compile, vmap and Pyro's messengers, which
+    would take the trial for a part of the model. A module that has no weights yet, such as
+    `nn.LazyLinear`, is tried once it has them.
 
     Args:
-        vae: a `DiscreteVAE`.
-        x: (N, *event) of the model's dtype, N >= 1, of which two are looked at.
-        labels: (N,), where the prior is conditional on them.
-        guided: whether q(z|x) is tried too, which log p(x) does without.
-        num_data: N, where x are only the first of the data.
+        vae: the model.
+        x: (N, *event) data of the model's dtype, N >= 1, of which the first two are used.
+        labels: (N,) their labels, where the prior is conditional on them.
+        guided: whether to try q(z|x) too, which log p(x) does not need.
+        num_data: N, where x holds only the first of the data.
 
     Raises:
         ValueError: the parts do not fit; names the parts and both sizes.
@@ -76,19 +79,20 @@ def check_parts(
     object.__setattr__(vae, _TRIED, {**tried, guided: known})
 
 
-def _check_guide(vae: Any, rows: Tensor, code: tuple[int, ...], num_data: int) -> None:
+def _check_guide(vae: DiscreteVAE, rows: Tensor, code: tuple[int, ...], num_data: int) -> None:
     encoder = type(vae.encoder).__name__
     guide = type(vae.posterior_family).__name__
     if _is_ours(vae, "encode") and _is_ours(vae, "posterior"):
         outputs = vae.posterior_family.num_outputs
         settings = {"num_latents": code[0], "num_outputs": outputs or code[1]}
-        part = Part("encoder", encoder, settings, "(rows, D, C)", f"Size it for the guide {guide}")
+        size = f"Size it for the guide {guide}"
+        subject = Subject("encoder", encoder, settings, "(rows, D, C)", size)
         # Of another guide than ours the context may have any shape.
         out = None if outputs is None else (code[0], outputs)
         if _is_table(vae, rows, num_data):
             context = vae.encode(rows)[: len(rows)]
         else:
-            context = try_rows(part, vae.encode, "data", rows, rows.dim() - 1, out)
+            context = Trial(subject, vae.encode, "data", rows, rows.dim() - 1, out).run()
         try:
             q = vae.posterior_family(context)
         except Exception as error:
@@ -112,7 +116,7 @@ def _check_guide(vae: Any, rows: Tensor, code: tuple[int, ...], num_data: int) -
         )
 
 
-def _is_table(vae: Any, rows: Tensor, num_data: int) -> bool:
+def _is_table(vae: DiscreteVAE, rows: Tensor, num_data: int) -> bool:
     """Whether the encoder has a row for each of these data, and gives them all whatever it gets."""
     try:
         return num_data > 1 and len(vae.encode(rows[:1])) == num_data
@@ -120,36 +124,45 @@ def _is_table(vae: Any, rows: Tensor, num_data: int) -> bool:
         return False  # which the trial tells
 
 
-def _check_decoder(vae: Any, rows: Tensor, code: tuple[int, ...]) -> None:
-    event, params = tuple(rows.shape[1:]), int(vae.likelihood.num_params)
+def _check_decoder(vae: DiscreteVAE, rows: Tensor, code: tuple[int, ...]) -> None:
     index = torch.arange(6 * code[0], device=rows.device).reshape(2, 3, -1) % code[1]
-    z = one_hot(index, code[1], dtype=rows.dtype)
-    if not _is_ours(vae, "decode"):
+    z, event = one_hot(index, code[1], dtype=rows.dtype), tuple(rows.shape[1:])
+    is_ours = _is_ours(vae, "decode")
+    if is_ours:
+        _try_decoder(vae, z, event)
+    if not is_ours or not type(vae.likelihood).__module__.startswith("pyro_dvae."):
         p = vae.decode(z)
-        if (tuple(p.batch_shape), tuple(p.event_shape)) != ((2, 3), event):
+        lead = torch.broadcast_shapes(p.batch_shape, (2, 3))
+        if (tuple(lead), tuple(p.event_shape)) != ((2, 3), event):
             raise ValueError(
                 f"Expected p(x|z) of codes {tuple(z.shape)} to have batch shape (2, 3) and event "
-                f"shape {event}; got {tuple(p.batch_shape)} and {tuple(p.event_shape)}. Keep the "
-                "leading dimensions of the codes."
+                f"shape {event}; got {tuple(p.batch_shape)} and {tuple(p.event_shape)} of the "
+                f"likelihood {type(vae.likelihood).__name__}. Keep the leading dimensions of the "
+                "codes, and make the others those of the event, by .to_event(event_dim)."
             )
-        return
-    settings = {"num_latents": code[0], "num_categories": code[1], "event_shape": event}
+
+
+def _try_decoder(vae: DiscreteVAE, z: Tensor, event: tuple[int, ...]) -> None:
+    params = vae.likelihood.num_params
+    settings = {"num_latents": z.shape[-2], "num_categories": z.shape[-1], "event_shape": event}
     extra = () if params == 1 else (params,)
     if extra:
         settings["num_params"] = params
     size = f"Size it for the prior, the data and the likelihood {type(vae.likelihood).__name__}"
     output = f"(..., *event_shape{', num_params' * len(extra)})"
-    part = Part("decoder", type(vae.decoder).__name__, settings, output, size)
-    alone = try_rows(part, vae.decoder, "codes", z[:, 0], 2, event + extra)
-    many = try_rows(part, vae.decoder, "codes with two leading dimensions", z, 2, event + extra)
+    subject = Subject("decoder", type(vae.decoder).__name__, settings, output, size)
+    alone, many = (
+        Trial(subject, vae.decoder, what, codes, 2, event + extra).run()
+        for what, codes in (("codes", z[:, 0]), ("codes with two leading dimensions", z))
+    )
     if not torch.allclose(many[:, 0], alone, rtol=1e-3, atol=1e-3, equal_nan=True):
         raise ValueError(
-            f"Expected {part} to give each code what it gives it alone; got other parameters for "
-            f"codes {tuple(z.shape)} than for {tuple(z[:, 0].shape)}. Do not mix the codes."
+            f"Expected {subject} to give each code what it gives it alone; got other parameters "
+            f"for codes {tuple(z.shape)} than for {tuple(z[:, 0].shape)}. Do not mix the codes."
         )
 
 
-def _is_ours(vae: Any, name: str) -> bool:
-    """Whether a method is the library's: what somebody has put in its place has its own parts."""
-    method = getattr(type(vae), name)
-    return name not in vars(vae) and method.__module__.startswith("pyro_dvae.")
+def _is_ours(vae: DiscreteVAE, name: str) -> bool:
+    """Whether a method is the library's: a method that a user wrote has parts of its own."""
+    owner = next(cls for cls in type(vae).__mro__ if name in vars(cls))
+    return name not in vars(vae) and vars(owner)[name].__module__.startswith("pyro_dvae.")

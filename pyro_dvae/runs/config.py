@@ -13,18 +13,20 @@ from torch import nn
 
 from pyro_dvae.checks import at_least, code_shape, hidden_sizes, one_of, training_settings
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
-from pyro_dvae.data.serve.kinds import kind_of
-from pyro_dvae.data.serve.prepare import Preparation
+from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
+from pyro_dvae.likelihoods import Likelihood
+from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.runs.estimators import ESTIMATORS, TEMPERED, Shape, baseline_of
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.parts import (
     GUIDES,
-    LIKELIHOODS,
     NETWORKS,
     PRIORS,
     build_networks,
     build_part,
+    check_likelihood,
     check_part,
+    likelihood_by_name,
 )
 from pyro_dvae.vae import DiscreteVAE
 
@@ -53,6 +55,7 @@ class Config:
     prior: str = "uniform"
     """One of `parts.PRIORS`, or with an argument, "mixture:20" say; so the next three."""
     likelihood: str = "bernoulli"
+    """Or "module:factory" of a likelihood of the user's own."""
     guide: str = "mean-field"
     network: str = "mlp"
     encoder: str | None = None
@@ -96,15 +99,18 @@ class Config:
         self._check_types()
         one_of("estimator", self.estimator, ESTIMATORS)
         check_part("prior", self.prior, PRIORS)
-        check_part("likelihood", self.likelihood, LIKELIHOODS)
+        check_likelihood(self.likelihood)
         check_part("guide", self.guide, GUIDES)
         check_part("network", self.network, NETWORKS)
         at_least("classes", self.num_classes, 0)
         if self.range is not None:
             object.__setattr__(self, "range", tuple(self.range))  # JSON has lists
-        if kind_of(self.likelihood) != "bits" and self.binarize == "dynamic":
-            object.__setattr__(self, "binarize", "none")  # there is nothing to binarise
-        Preparation(self.binarize, self.range, self.likelihood)
+        one_of("binarisation", self.binarize, POLICIES)
+        if self.range is not None:
+            check_range(self.range)
+        if not is_own(self.likelihood):  # whose kind is not known before its code is imported
+            preparation = Preparation(self.binarize, self.range, self.likelihood)
+            object.__setattr__(self, "binarize", preparation.binarize)
         code_shape(self.num_latents, self.num_categories)
         at_least("particles", self.num_particles, ESTIMATORS[self.estimator].least_particles)
         at_least("seed", self.seed, 0)
@@ -188,9 +194,20 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     return DiscreteVAE(*networks, build_prior(config, shape), likelihood, guide)
 
 
-def build_likelihood(config: Config, event_shape: Sequence[int]) -> Any:
+def build_likelihood(config: Config, event_shape: Sequence[int]) -> Likelihood:
     """The likelihood alone, before it has seen data."""
-    return build_part("likelihood", config.likelihood, LIKELIHOODS, config, tuple(event_shape))
+    return likelihood_by_name(config.likelihood, tuple(event_shape))
+
+
+def preparation_of(config: Config, event_shape: Sequence[int]) -> Preparation:
+    """How stored values become those of the config's likelihood.
+
+    Raises:
+        ValueError: a likelihood of the user's own cannot be built, or takes no bits to binarise.
+    """
+    named = not is_own(config.likelihood)
+    likelihood = config.likelihood if named else build_likelihood(config, event_shape)
+    return Preparation(config.binarize, config.range, likelihood)
 
 
 def build_prior(config: Config, event_shape: Sequence[int]) -> nn.Module:

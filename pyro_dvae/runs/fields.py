@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 import types
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin
+
+from pyro_dvae.checks import shortened
 
 _WORDS = {
     str: "text",
@@ -35,14 +36,6 @@ def check_fields(values: Mapping[str, Any], types_by_name: Mapping[str, Any]) ->
             )
         if isinstance(value, int) and abs(value) >= 2**63:
             raise ValueError(f"Expected {name} below 2^63; got {shortened(value)}. Lower it.")
-
-
-def shortened(value: Any) -> str:
-    """A value for a message: never more than a line, whatever a file holds."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python refuses to print whole numbers of thousands of digits
-        return "a whole number of thousands of digits"
 
 
 def _is(value: Any, kind: Any) -> bool:

@@ -7,26 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
-from torch.distributions import constraints
 
-from pyro_dvae.checks import at_least, one_of
+from pyro_dvae.checks import one_of
 from pyro_dvae.guides import AutoregressiveGuide, MeanFieldGuide
-from pyro_dvae.likelihoods import (
-    Bernoulli,
-    Beta,
-    Categorical,
-    ContinuousBernoulli,
-    Laplace,
-    LogisticMixture,
-    Mixed,
-    Multinomial,
-    NegativeBinomial,
-    Normal,
-    Poisson,
-)
+from pyro_dvae.likelihoods import Likelihood
+from pyro_dvae.likelihoods.names import is_own, named, named_likelihood
 from pyro_dvae.networks.convolution import WIDTH, ConvDecoder, ConvEncoder
 from pyro_dvae.networks.mlp import MLPDecoder, MLPEncoder
-from pyro_dvae.networks.plugins import own_decoder, own_encoder
+from pyro_dvae.networks.plugins import own_decoder, own_encoder, own_likelihood
 from pyro_dvae.priors import (
     AutoregressivePrior,
     BoltzmannPrior,
@@ -37,7 +25,7 @@ from pyro_dvae.priors import (
     UniformPrior,
     VampPrior,
 )
-from pyro_dvae.runs.fields import shortened
+from pyro_dvae.specs import name_and_argument, no_argument, whole
 
 if TYPE_CHECKING:
     from pyro_dvae.runs.config import Config
@@ -56,12 +44,6 @@ class Networks(NamedTuple):
     """(argument, settings, event shape, parameters an element): a network from (..., D, K)."""
 
 
-def name_and_argument(spec: str) -> tuple[str, str | None]:
-    """Take `name:argument` apart; None for a name alone."""
-    name, colon, argument = spec.partition(":")
-    return name, argument if colon else None
-
-
 def check_part(what: str, spec: str, table: dict[str, Any]) -> None:
     """Raise a ValueError unless the spec's name is in the table."""
     one_of(what, name_and_argument(spec)[0], table)
@@ -78,27 +60,6 @@ def build_part(
     name, argument = name_and_argument(spec)
     one_of(what, name, table)
     return table[name](argument, config, shape)
-
-
-def no_argument(spec: str, argument: str | None) -> None:
-    """Raise a ValueError if there is an argument."""
-    if argument is not None:
-        raise ValueError(f"Expected {spec} alone; got {spec}:{argument}. Leave the colon out.")
-
-
-def whole(spec: str, argument: str | None, default: int, least: int = 1) -> int:
-    """The argument as a whole number."""
-    if argument is None:
-        return default
-    try:
-        number = int(argument)
-    except ValueError:
-        raise ValueError(
-            f"Expected a whole number after {spec}:; got {shortened(argument)}. "
-            f"Use {spec}:{default}, say."
-        ) from None
-    at_least(f"number after {spec}:", number, least)
-    return number
 
 
 def _plain(name: str, build: Callable[[Config, Shape], nn.Module]) -> Builder:
@@ -140,51 +101,9 @@ def _conditional(config: Config, shape: Shape, width: int) -> nn.Module:
 
 
 def _vamp(config: Config, shape: Shape, num_components: int) -> nn.Module:
-    likelihood = build_part("likelihood", config.likelihood, LIKELIHOODS, config, shape)
-    # Levels, too, are shown to an encoder as numbers in [0, 1].
-    support = likelihood.support
-    bounded = support is constraints.boolean or hasattr(support, "upper_bound")
+    kind = likelihood_by_name(config.likelihood, shape).kind
+    bounded = kind in ("bits", "unit", "open", "levels")  # what the encoder sees is in [0, 1]
     return VampPrior(num_components, shape, bounded=bounded)
-
-
-def _scaled(name: str, build: Callable[[Shape, float | None], nn.Module]) -> Builder:
-    def builder(argument: str | None, config: Config, shape: Shape) -> nn.Module:
-        if argument is None:
-            return build(shape, None)
-        try:
-            scale = float(argument)
-        except ValueError:
-            raise ValueError(
-                f"Expected a scale after {name}:; got {argument!r}. Use {name}:0.1, say, or "
-                f"{name} alone to learn it."
-            ) from None
-        return build(shape, scale)
-
-    return builder
-
-
-def _mixed(argument: str | None, config: Config, shape: Shape) -> nn.Module:
-    example = "mixed:bernoulli*3,categorical:5,normal"
-    if argument is None:
-        raise ValueError(f"Expected the columns' kinds after mixed:; got none. Use {example}, say.")
-    kinds = {name: build for name, build in LIKELIHOODS.items() if name != "mixed"}
-    blocks = []
-    for item in argument.split(","):
-        spec, star, times = item.strip().partition("*")
-        if star and not (times.isdecimal() and 0 < int(times) <= 10**6):
-            raise ValueError(
-                f"Expected a number of columns after {spec}*; got {times!r}. Use {spec}*3, say."
-            )
-        columns = int(times) if star else 1
-        block = build_part("kind of column", spec, kinds, config, (columns,))
-        blocks.append((block, columns))
-    total = sum(columns for _, columns in blocks)
-    if shape != (total,):
-        raise ValueError(
-            f"Expected one kind for each column of data of shape {shape}; got mixed: with "
-            f"{total}. Name them all, as in {example} for five."
-        )
-    return Mixed(blocks)
 
 
 PRIORS: dict[str, Builder] = {
@@ -199,24 +118,6 @@ PRIORS: dict[str, Builder] = {
     "conditional": _sized("conditional", 64, _conditional),
     "boltzmann": _plain("boltzmann", lambda config, _: BoltzmannPrior(*_code(config))),
     "rbm": _plain("rbm", lambda config, _: BoltzmannPrior(*_code(config), "bipartite")),
-}
-
-LIKELIHOODS: dict[str, Builder] = {
-    "bernoulli": _plain("bernoulli", lambda config, _: Bernoulli()),
-    "continuous-bernoulli": _plain("continuous-bernoulli", lambda config, _: ContinuousBernoulli()),
-    "categorical": _sized("categorical", 256, lambda config, _, levels: Categorical(levels)),
-    "logistic-mixture": _sized(
-        "logistic-mixture",
-        5,
-        lambda config, _, components: LogisticMixture(components=components),
-    ),
-    "normal": _scaled("normal", Normal),
-    "laplace": _scaled("laplace", Laplace),
-    "beta": _plain("beta", lambda config, _: Beta()),
-    "poisson": _plain("poisson", lambda config, _: Poisson()),
-    "negative-binomial": _plain("negative-binomial", lambda config, _: NegativeBinomial()),
-    "multinomial": _plain("multinomial", lambda config, _: Multinomial()),
-    "mixed": _mixed,
 }
 
 GUIDES: dict[str, Builder] = {
@@ -254,6 +155,25 @@ NETWORKS: dict[str, Networks] = {
     "conv": _conv("conv", grid=False),
     "conv-grid": _conv("conv-grid", grid=True),
 }
+
+
+def check_likelihood(spec: str) -> None:
+    """Raise a ValueError unless this names a likelihood of ours, or reads `module:factory`."""
+    if not is_own(spec):
+        named(spec)
+
+
+def likelihood_by_name(spec: str, shape: Shape) -> Likelihood:
+    """The likelihood that a name stands for: the user's own where it is `module:factory`.
+
+    Args:
+        spec: `name`, `name:argument` or `module:factory`.
+        shape: of a datum.
+
+    Raises:
+        ValueError: an unknown name or argument; or see `plugins`.
+    """
+    return own_likelihood(spec, shape) if is_own(spec) else named_likelihood(spec, shape)
 
 
 def build_networks(

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyro_dvae._version import __version__
+from pyro_dvae.checks import shortened
+from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.networks.trust import is_mark, is_there, make_mark, module_of
 from pyro_dvae.runs.config import Config
-from pyro_dvae.runs.fields import check_fields, shortened
-from pyro_dvae.runs.parts import name_and_argument
+from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.storage import read_json, write_json
+from pyro_dvae.specs import name_and_argument
 
 FORMAT = 3
 """Version of the folder's format; raised when an older reader would misread it."""
@@ -83,8 +85,9 @@ def write_config(
 
 
 def own_code(config: Config) -> list[str]:
-    """The networks of a user's own that settings name, as "module:factory"."""
-    return [name for name in (config.encoder, config.decoder) if name is not None]
+    """The parts of a user's own that settings name, as "module:factory"."""
+    likelihood = config.likelihood if is_own(config.likelihood) else None
+    return [name for name in (config.encoder, config.decoder, likelihood) if name is not None]
 
 
 def read_config(folder: str | Path) -> Settings:

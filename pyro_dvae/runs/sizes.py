@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from pyro_dvae import memory
+from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.runs.config import Config, build_vae
-from pyro_dvae.runs.parts import name_and_argument
+from pyro_dvae.specs import name_and_argument
 
 _FLOAT = 4
 """Bytes of a number in float32."""
@@ -71,11 +72,14 @@ def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None =
         num_data: N, or None.
 
     Returns:
-        Bytes; infinity where torch cannot count them. Networks of the user's own count nothing.
+        Bytes; infinity where torch cannot count them. Networks of the user's own count
+        nothing, and a likelihood of the user's own counts one parameter per element.
     """
     shape = tuple(event_shape)
     own = config.encoder is not None or config.decoder is not None
     ours = replace(config, encoder=None, decoder=None) if own else config
+    if is_own(config.likelihood):
+        ours = replace(ours, likelihood="bernoulli")
     code = (config.num_latents, config.num_categories)
     try:
         with torch.device("meta"):
@@ -116,6 +120,6 @@ def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
             yield what, replace(config, **changed)
     for part in _PARTS:
         name, argument = name_and_argument(getattr(config, part))
-        if argument is not None:
+        if argument is not None and not is_own(getattr(config, part)):
             changed = {part: name}
             yield f"the number after {name}:", replace(config, **changed)

@@ -164,8 +164,12 @@ class TestConditional:
 @pytest.mark.parametrize(
     ("values", "options", "message"),
     [
-        (drawn("counts", 20, 3), [], "Or --likelihood poisson or negative-binomial"),
-        (drawn("reals", 20, 3) - 50, [], "Or --likelihood normal or laplace"),
+        (
+            drawn("counts", 20, 3),
+            [],
+            "--likelihood poisson or --likelihood negative-binomial",
+        ),
+        (drawn("reals", 20, 3) - 50, [], "Or use --likelihood normal or --likelihood laplace"),
         (drawn("reals", 20, 3), ["--likelihood=poisson"], "whole numbers from 0 to 2^24"),
         (drawn("reals", 20, 3), ["--likelihood=beta"], "values in (0, 1)"),
         (drawn("unit", 20, 3), ["--likelihood=categorical:3"], "whole numbers 0 to 2"),

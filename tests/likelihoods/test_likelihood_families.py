@@ -16,7 +16,6 @@ from pyro_dvae import (
     Bernoulli,
     Beta,
     Categorical,
-    Config,
     ContinuousBernoulli,
     Laplace,
     LogisticMixture,
@@ -26,8 +25,8 @@ from pyro_dvae import (
     Normal,
     Poisson,
 )
+from pyro_dvae.likelihoods.names import named_likelihood
 from pyro_dvae.likelihoods.numerics import log1mexp, log_beta, log_softplus
-from pyro_dvae.runs.parts import LIKELIHOODS, build_part
 
 
 def torchs(name: str, params: Tensor) -> Any:
@@ -311,7 +310,7 @@ def test_bad_arguments(build: Any, message: str) -> None:
     ],
 )
 def test_names(spec: str, num_params: int) -> None:
-    likelihood = build_part("likelihood", spec, LIKELIHOODS, Config(), (5,))
+    likelihood = named_likelihood(spec, (5,))
     assert likelihood.num_params == num_params
 
 
@@ -334,7 +333,7 @@ def test_names(spec: str, num_params: int) -> None:
 )
 def test_wrong_names_in_one_line(spec: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        build_part("likelihood", spec, LIKELIHOODS, Config(), (5,))
+        named_likelihood(spec, (5,))
     assert "\n" not in str(error.value)
 
 

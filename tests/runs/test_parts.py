@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from pyro_dvae import Config, build_vae
-from pyro_dvae.runs.parts import GUIDES, LIKELIHOODS, NETWORKS, PRIORS, name_and_argument, whole
+from pyro_dvae.likelihoods.names import LIKELIHOODS
+from pyro_dvae.runs.parts import GUIDES, NETWORKS, PRIORS
+from pyro_dvae.specs import name_and_argument, whole
 
 
 def _config(**settings: object) -> Config:

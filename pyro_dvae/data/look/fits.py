@@ -1,15 +1,16 @@
-"""Whether a likelihood takes some data, and the options that make it take them."""
+"""Whether a likelihood takes some data, and the settings that make it take them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent
-from pyro_dvae.data.serve.kinds import KINDS, describe_kind, kind_of
+from pyro_dvae.data.serve.kinds import kind_of, values_of
 from pyro_dvae.data.serve.prepare import choose
+from pyro_dvae.likelihoods.names import LIKELIHOODS
 
 
 @dataclass(frozen=True)
@@ -18,94 +19,97 @@ class Fit:
 
     likelihood: str
     fits: bool
-    """As they are, or with the options."""
-    options: str | None
-    """What makes them fit, as the command line takes it; None if nothing is needed, or helps."""
+    """Whether it takes them as they are, or with the settings."""
+    settings: dict[str, Any] | None
+    """What makes the data fit, as ``make_splits`` and ``Config`` take it, such as
+    ``{"likelihood": "poisson"}``; None if nothing is needed, or nothing helps."""
     reason: str
 
+    @property
+    def text(self) -> str:
+        """The settings as Python takes them: ``likelihood="poisson"``; empty if there are none."""
+        return ", ".join(
+            f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
+            for name, value in (self.settings or {}).items()
+        )
 
-Judge = Callable[[Extent | None, tuple[int, ...]], Fit]
 
-
-def bernoulli(found: Extent | None, event_shape: tuple[int, ...] = ()) -> Fit:
-    """Judge data for the Bernoulli likelihood, which takes zeros and ones.
+def fits(found: Extent | None, event_shape: tuple[int, ...]) -> tuple[Fit, ...]:
+    """Judge data for every likelihood that has a name.
 
     Args:
         found: What the values are; None if some are missing or infinite.
-        event_shape: Of a datum, which does not matter here.
-
-    Returns:
-        The judgement.
+        event_shape: Of a datum.
     """
-
-    def fit(fits: bool, options: str | None, reason: str) -> Fit:
-        return Fit("bernoulli", fits, options, reason)
-
     if found is None:
-        return fit(False, None, "values are missing or infinite")
+        reason = "values are missing or infinite"
+        return tuple(Fit(likelihood, False, None, reason) for likelihood in LIKELIHOODS)
+    return tuple(
+        _bits(name, found) if kind_of(name) == "bits" else _other(name, found, event_shape)
+        for name in LIKELIHOODS
+    )
+
+
+def _bits(likelihood: str, found: Extent) -> Fit:
+    """Judge data for a likelihood that takes zeros and ones."""
+
+    def fit(settings: dict[str, Any] | None, reason: str, fits: bool = True) -> Fit:
+        return Fit(likelihood, fits, settings, reason)
+
     if found.is_binary:
-        return fit(True, None, "every value is 0 or 1, and is taken as it is")
+        return fit(None, "every value is 0 or 1, and is taken as it is")
     if math.isinf(found.high - found.low):
-        return fit(False, None, "the values are further apart than floats can tell")
+        return fit(None, "the values are further apart than floats can tell", False)
     try:
         choose(found)
         how = "a pixel is then 1 with probability value / 255; or static, or threshold"
-        return fit(True, "--binarize dynamic", how)
+        return fit({"binarize": "dynamic"}, how)
     except DataError:
-        low, high = _range(found)
-    how = "a value is then 1 with probability (value - LOW) / (HIGH - LOW)"
-    return fit(True, f"--range {low},{high}", how)
+        how = "a value is then 1 with probability (value - LOW) / (HIGH - LOW)"
+        return fit({"range": _range(found)}, how)
 
 
-def other(likelihood: str) -> Judge:
-    """How to judge data for another likelihood, by its name."""
-
-    def judge(found: Extent | None, event_shape: tuple[int, ...]) -> Fit:
-        if found is None:
-            return Fit(likelihood, False, None, "values are missing or infinite")
-        if kind_of(likelihood) == "columns" and len(event_shape) != 1:
-            return Fit(likelihood, False, None, "a datum is no row of a table")
-        option, range = f"--likelihood {likelihood}", None
-        try:
-            chosen = choose(found, likelihood=likelihood)
-        except DataError as error:
-            # Of the message, what is expected; what came is told above it.
-            reason = str(error).partition(" for the ")[0].removeprefix("Expected ").rstrip(",")
-            if kind_of(likelihood) != "unit" or math.isinf(found.high - found.low):
-                return Fit(likelihood, False, None, f"it takes {reason}")
-            texts = _range(found)
-            option += f" --range {texts[0]},{texts[1]}"
-            range = (float(texts[0]), float(texts[1]))
-            chosen = choose(found, likelihood=likelihood, range=range)
-        how = describe_kind(chosen.likelihood, found.dtype, range)
-        if kind_of(likelihood) == "real" and found.is_whole:
-            how += "; of whole numbers it is no probability, but a density near them"
-        if kind_of(likelihood) == "columns":
-            how += "; the kind of each column is told by its values, or named: mixed:normal,..."
-        return Fit(likelihood, True, option, how)
-
-    return judge
+def _other(likelihood: str, found: Extent, event_shape: tuple[int, ...]) -> Fit:
+    kind, values = kind_of(likelihood), values_of(likelihood)
+    if kind == "columns" and len(event_shape) != 1:
+        return Fit(likelihood, False, None, "a datum is no row of a table")
+    settings: dict[str, Any] = {"likelihood": likelihood}
+    try:
+        chosen = choose(found, **settings)
+    except DataError:
+        if kind != "unit" or math.isinf(found.high - found.low):
+            return Fit(likelihood, False, None, f"it takes {values.wanted.rstrip(',')}")
+        settings["range"] = _range(found)
+        chosen = choose(found, **settings)
+    how = chosen.describe(found.dtype)
+    if kind == "real" and found.is_whole:
+        how += "; of whole numbers it is no probability, but a density near them"
+    if kind == "columns":
+        how += "; the kind of each column is told by its values, or named: mixed:normal,..."
+    return Fit(likelihood, True, settings, how)
 
 
-LIKELIHOODS: dict[str, Judge] = {
-    name: bernoulli if name == "bernoulli" else other(name) for name in KINDS
-}
-
-
-def _range(found: Extent) -> tuple[str, str]:
+def _range(found: Extent) -> tuple[float, float]:
     """The narrowest usual range that holds all values, else one about as wide as they are."""
     low, high = found.low, found.high
     whole = not found.dtype.is_floating_point
     for usual in (255, 65535) if whole else (1,):
         if low >= 0 and high <= usual:
-            return "0", str(usual)
+            return 0, usual
     if low == high:
         low, high = min(low, 0), max(high, 0)
     # Of the least numbers no part is left to round to.
     unit = 1.0 if whole else max(10.0 ** (math.floor(math.log10(high - low)) - 2), 1e-300)
-    texts = f"{math.floor(low / unit) * unit:.12g}", f"{math.ceil(high / unit) * unit:.12g}"
-    lower, upper = map(float, texts)
+    lower, upper = (
+        float(f"{rounded(end / unit) * unit:.12g}")
+        for rounded, end in ((math.floor, low), (math.ceil, high))
+    )
     # Of the greatest numbers the rounded range may be infinite.
     if lower <= low and high <= upper and math.isfinite(upper - lower):
-        return texts
-    return f"{low:.17g}", f"{high:.17g}"  # exactly
+        low, high = lower, upper
+    return _shortest(low), _shortest(high)
+
+
+def _shortest(number: float) -> float:
+    """The same number, whole where it can be, for its text to be short."""
+    return int(number) if float(number).is_integer() and abs(number) < 1e12 else number

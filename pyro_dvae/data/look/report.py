@@ -45,7 +45,7 @@ def describe(scan: Scan) -> list[str]:
         counts = [f"{name} ({count:,})" for name, count in scan.classes.items()]
         lines.append(("classes", f"{len(counts)} of {span}: {shorten(counts, _SHOWN)}"))
     for fit in scan.fits:
-        verdict = f"fits with {fit.options}" if fit.options else "fits"
+        verdict = f"fits with {fit.text}" if fit.settings else "fits"
         verdict = verdict if fit.fits else "does not fit"
         lines.append((fit.likelihood, f"{verdict}: {fit.reason}"))
     width = max(len(subject) for subject, _ in lines)

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_dvae.data.look.fits import LIKELIHOODS, Fit
+from pyro_dvae.data.look.fits import Fit, fits
 from pyro_dvae.data.read.extent import Extent, in_blocks, is_whole
-from pyro_dvae.data.read.images import ImageGroup
+from pyro_dvae.data.read.images import ImageGroup, ImageRows
 from pyro_dvae.data.read.rows import Rows
 
 MAX_DISTINCT = 256
@@ -71,7 +71,7 @@ class Scan:
         """What decides whether a likelihood takes the values, which are all finite."""
         low, high = self.low or 0.0, self.high or 0.0
         is_binary = {low, high} <= {0, 1} and (self.num_distinct or 3) <= 2
-        return Extent(getattr(torch, self.dtype), low, high, is_binary, self.is_whole)
+        return Extent(vars(torch)[self.dtype], low, high, is_binary, self.is_whole)
 
 
 def scan(rows: Rows) -> Scan:
@@ -110,9 +110,9 @@ def scan(rows: Rows) -> Scan:
         num_duplicates=num_duplicates,
         first_duplicate=first_duplicate,
         classes=_classes(rows),
-        images=getattr(rows, "images", None),
+        images=tuple(rows.images) if isinstance(rows, ImageRows) else None,
         columns=None if names is None else found.columns(names),
-        fits=tuple(judge(extent, rows.event_shape) for judge in LIKELIHOODS.values()),
+        fits=fits(extent, tuple(rows.event_shape)),
     )
 
 

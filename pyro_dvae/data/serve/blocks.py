@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_dvae.data.read.extent import row_bytes
+from pyro_dvae.data.read.extent import Extent, extent, row_bytes
 from pyro_dvae.data.read.rows import Rows
-from pyro_dvae.data.serve.prepare import Preparation, draw
+from pyro_dvae.data.serve.prepare import Preparation, draw_bits
 
 BLOCK_BYTES = 2**19
 WINDOW = 32
@@ -44,6 +44,10 @@ class BlockData:
         labels: Of all `rows`, int64, served with the data, or None.
         block_bytes: Size of a block, of one row at least.
         window: W.
+        found: What the values of all rows are; None to look at every value, once.
+
+    Raises:
+        DataError: If the preparation does not take the values.
     """
 
     def __init__(
@@ -56,7 +60,12 @@ class BlockData:
         labels: Tensor | None = None,
         block_bytes: int = BLOCK_BYTES,
         window: int = WINDOW,
+        found: Extent | None = None,
     ) -> None:
+        if found is None and preparation.looks_at_values:
+            found = extent(rows)
+        if found is not None:
+            preparation.check(found)
         self.rows, self.preparation, self.seed = rows, preparation, seed
         self.index, self._labels = index, labels
         self.event_shape = torch.Size(rows.event_shape)
@@ -146,11 +155,11 @@ class BlockData:
         return index if self.index is None else self.index[index]
 
     def _serve(self, values: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-        kept = self.preparation.keep(values).to(self.device)
+        kept = self.preparation.convert(values).to(self.device)
         if self.preparation.binarize == "static":
             streams = (_stream(self.seed, row) for row in rows.tolist())
             pairs = zip(kept, streams, strict=True)
-            kept = torch.stack([draw(grey, stream) for grey, stream in pairs])
+            kept = torch.stack([draw_bits(grey, stream) for grey, stream in pairs])
         return self.preparation.serve(kept, generator)
 
     def _read(self, index: Tensor) -> Tensor:

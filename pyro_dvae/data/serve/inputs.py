@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent, extent_of
@@ -22,7 +22,7 @@ def binary_inputs(
     policy: str,
     seed: int,
     range: tuple[float, float] | None = None,
-    likelihood: str = "bernoulli",
+    likelihood: str | nn.Module = "bernoulli",
 ) -> Tensor:
     """Turn a user's data into what a run was trained on: zeros and ones, unless it says another.
 
@@ -37,7 +37,7 @@ def binary_inputs(
         policy: The run's policy, one of ``POLICIES``.
         seed: Seed of the draw; no global random stream is touched.
         range: The run's range, if it has one.
-        likelihood: The run's, as ``Preparation`` names it.
+        likelihood: That of the run; or its name, or ``name:argument``.
 
     Returns:
         What the likelihood takes, float32, shape (N, *event_shape).

@@ -1,184 +1,233 @@
-"""The kinds of values that likelihoods take, and how stored values become them."""
+"""The values that likelihoods take, and how stored values become them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.checks import one_of
+from pyro_dvae.contracts import completed
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent
-
-KINDS = {
-    "bernoulli": "bits",
-    "continuous-bernoulli": "unit",
-    "beta": "open",
-    "categorical": "levels",
-    "logistic-mixture": "levels",
-    "normal": "real",
-    "laplace": "real",
-    "poisson": "counts",
-    "negative-binomial": "counts",
-    "multinomial": "counts",
-    "mixed": "columns",
-}
-"""Name of a likelihood -> bits; [0, 1]; (0, 1); 0 ... L - 1; real numbers; 0, 1, ...; a table."""
-
-MOST = {"levels": 2**16, "counts": 2**24, "real": 3e38, "columns": 3e38}
-"""The greatest values: float32 tells whole numbers apart up to 2^24."""
+from pyro_dvae.likelihoods.base import KINDS, Likelihood
+from pyro_dvae.likelihoods.names import named, named_likelihood
 
 Range = tuple[float, float] | None
 
+MOST_LEVELS = 2**16
+"""The most levels that are counted in data where nobody names their number."""
 
-def kind_of(likelihood: str) -> str:
-    """The kind of values that a likelihood takes.
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a likelihood, all of one kind."""
+
+    low: float
+    high: float
+    wanted: str = "numbers that float32 holds"
+    """What may be stored where there is no range, in words."""
+    is_closed: bool = True
+    """Whether `low` and `high` are such values themselves."""
+    is_whole: bool = False
+    """Whether all are whole numbers."""
+    is_ranged: bool = False
+    """Whether a range of stored values can be mapped to them."""
+    grey: tuple[float, float] | None = None
+    """(a, b) where a stored uint8 value v becomes (v + a) / b; None where it stays v."""
+    levels: int | None = None
+    """L, where a range is cut into L levels; None where it is mapped to [0, 1]."""
+
+    def check(self, name: str, found: Extent, range: Range) -> None:
+        """Refuse stored values that do not become these.
+
+        Args:
+            name: What messages call the likelihood.
+            found: What the stored values are.
+            range: The range they are mapped from, or None.
+
+        Raises:
+            DataError: If they do not.
+        """
+        if range is not None:
+            self._check_range(name, found, range)
+            return
+        is_grey = self.grey is not None and found.dtype == torch.uint8
+        if is_grey and found.is_binary:
+            raise DataError(
+                f"Expected {self.wanted} for the {name} likelihood; got {found}. Use "
+                'likelihood="bernoulli", or range=(0, 255) if they are very dark grey.'
+            )
+        fit = self.between(found.low, found.high) and (found.is_whole or not self.is_whole)
+        if not (is_grey or fit):
+            mend = ", or range=(LOW, HIGH), the values to map from" if self.is_ranged else ""
+            mend += ', or likelihood="categorical:L" for L levels' if self.levels else ""
+            raise DataError(
+                f"Expected {self.wanted} for the {name} likelihood; got {found}. "
+                f"{suggestion(found)}{mend}."
+            )
+
+    def _check_range(self, name: str, found: Extent, range: tuple[float, float]) -> None:
+        low, high = range
+        if not self.is_ranged:
+            raise DataError(
+                f"Expected no range for the {name} likelihood, which takes values as they are; "
+                f"got {low:g} to {high:g}. Leave range=... out."
+            )
+        if not replace(self, low=low, high=high).between(found.low, found.high):
+            ends = "" if self.is_closed else " (its ends excluded)"
+            raise DataError(
+                f"Expected values within the range {low:g} to {high:g}{ends}; got {found}. Widen "
+                "range=..., or clip the data."
+            )
+
+    def between(self, low: float, high: float) -> bool:
+        """Whether all numbers from `low` to `high` lie within the bounds."""
+        inside = self.low <= low <= high <= self.high
+        return inside and (self.is_closed or (self.low < low and high < self.high))
+
+    def contain(self, values: Tensor) -> Tensor:
+        """Whether each value is one of these, in the shape of the values."""
+        wide = values.double()
+        if self.is_closed:
+            inside = (wide >= self.low) & (wide <= self.high)
+        else:
+            inside = (wide > self.low) & (wide < self.high)
+        return inside & (wide == wide.floor()) if self.is_whole else inside
+
+    def keep(self, values: Tensor, range: Range) -> Tensor:
+        """Do to stored values all but what `serve` does.
+
+        Args:
+            values: Stored values that `check` lets pass, any shape.
+            range: The range they are mapped from, or None.
+
+        Returns:
+            The same shape, uint8 where that is enough, else float32.
+        """
+        if range is not None:
+            low, high = range
+            wide = values.float() if values.device.type == "mps" else values.double()
+            unit = (wide - low) / (high - low)
+            if self.levels is None:
+                return unit.float()
+            values = (unit * self.levels).floor().clamp(0, self.levels - 1)
+            return values.to(torch.uint8) if self.levels <= 256 else values.float()
+        return values if values.dtype == torch.uint8 else values.float()
+
+    def serve(self, kept: Tensor) -> Tensor:
+        """The likelihood's values, float32, of what `keep` kept."""
+        x = kept.to(torch.float32)
+        if self.grey is None or kept.dtype != torch.uint8:
+            return x
+        add, divide = self.grey
+        return (x + add if add else x) / divide
+
+    def describe(self, dtype: torch.dtype | str, range: Range) -> str:
+        """How stored values v become these, in words.
+
+        Args:
+            dtype: Of the stored values, with or without ``torch.``.
+            range: The range they are mapped from, or None.
+        """
+        if range is not None:
+            low, high = range
+            shifted = f"v / {high:g}" if low == 0 else f"(v - {low:g}) / {high - low:g}"
+            if self.levels is None:
+                return f"values {shifted}"
+            return f"levels floor({self.levels} {shifted}), at most {self.levels - 1}"
+        if self.grey is None or str(dtype).removeprefix("torch.") != "uint8":
+            return "values as stored"
+        add, divide = self.grey
+        return f"values (v + 1/2) / {divide:g}" if add else f"values v / {divide:g}"
+
+    def __str__(self) -> str:
+        ends = "" if self.is_closed else " (its ends excluded)"
+        numbers = "whole numbers" if self.is_whole else "numbers"
+        return f"{numbers} from {self.low:.12g} to {self.high:.12g}{ends}"
+
+
+_GREATEST = 3e38
+"""About the greatest number that float32 holds."""
+_GREY = "uint8 values 0 to 255, or values in"
+_VALUES = {
+    "bits": Values(0, 1, "zeros and ones", is_whole=True, is_ranged=True),
+    "unit": Values(0, 1, f"{_GREY} [0, 1],", is_ranged=True, grey=(0, 255)),
+    "open": Values(0, 1, f"{_GREY} (0, 1),", is_closed=False, is_ranged=True, grey=(0.5, 256)),
+    # float32 tells whole numbers apart up to 2^24.
+    "counts": Values(0, 2**24, "whole numbers from 0 to 2^24", is_whole=True),
+    "real": Values(-_GREATEST, _GREATEST),
+    "columns": Values(-_GREATEST, _GREATEST),
+}
+"""Kind of a likelihood -> its values; those of "levels" depend on their number."""
+
+
+def kind_of(likelihood: str | nn.Module) -> str:
+    """The kind of values that a likelihood takes: see `Likelihood.kind`.
 
     Args:
-        likelihood: Its name, or ``name:argument``.
+        likelihood: A likelihood; or its name, or ``name:argument``.
 
     Raises:
-        ValueError: If there is no such likelihood.
+        ValueError: If there is no such likelihood, or no such kind.
     """
-    name = likelihood.partition(":")[0]
-    one_of("likelihood", name, KINDS)
-    return KINDS[name]
+    if isinstance(likelihood, str):
+        return named(likelihood).likelihood.kind
+    kind = completed(likelihood, Likelihood).kind
+    one_of(f"kind of the likelihood {type(likelihood).__name__}", kind, KINDS)
+    return kind
 
 
-def levels_of(likelihood: str) -> int:
-    """L of a likelihood of levels: that of ``categorical:L``, and else 256."""
-    name, _, argument = likelihood.partition(":")
-    return int(argument) if name == "categorical" and argument.isdecimal() else 256
+def levels_of(likelihood: str | nn.Module) -> int:
+    """L of a likelihood of levels, whose values are 0 to L - 1.
+
+    Args:
+        likelihood: A likelihood; or its name, or ``name:argument``.
+    """
+    if isinstance(likelihood, str):
+        return named_likelihood(likelihood).levels
+    return completed(likelihood, Likelihood).levels
+
+
+def values_of(likelihood: str | nn.Module) -> Values:
+    """The values that a likelihood takes.
+
+    Args:
+        likelihood: A likelihood; or its name, or ``name:argument``.
+
+    Raises:
+        ValueError: If there is no such likelihood, or no such kind.
+    """
+    kind = kind_of(likelihood)
+    if kind != "levels":
+        return _VALUES[kind]
+    levels = levels_of(likelihood)
+    wanted = f"whole numbers 0 to {levels - 1}"
+    return Values(0, levels - 1, wanted, is_whole=True, is_ranged=True, levels=levels)
+
+
+def describe_kind(likelihood: str | nn.Module, dtype: torch.dtype | str, range: Range) -> str:
+    """How stored values v become those of a likelihood, in words.
+
+    Args:
+        likelihood: A likelihood that does not take bits; or its name, or ``name:argument``.
+        dtype: Of the stored values, with or without ``torch.``.
+        range: The range they are mapped from, or None.
+    """
+    return values_of(likelihood).describe(dtype, range)
 
 
 def suggestion(found: Extent) -> str:
     """The likelihoods whose values these are, as an imperative without its full stop."""
     if found.is_binary:
-        return "Use --likelihood bernoulli"
-    if found.is_whole and found.low >= 0:
-        if found.dtype == torch.uint8:
-            return "Use --likelihood bernoulli, continuous-bernoulli or categorical"
-        return "Use --likelihood poisson or negative-binomial"
-    if found.low >= 0 and found.high <= 1:
-        return "Use --likelihood continuous-bernoulli, or beta inside of (0, 1)"
-    return "Use --likelihood normal or laplace"
-
-
-def check_kind(likelihood: str, found: Extent, range: Range) -> None:
-    """Refuse stored values that do not become those of the likelihood, unless it takes bits.
-
-    Args:
-        likelihood: Its name, or ``name:argument``.
-        found: What the values are.
-        range: The range they are mapped from, or None.
-
-    Raises:
-        DataError: If they do not.
-    """
-    kind, levels = kind_of(likelihood), levels_of(likelihood)
-    low, high = found.low, found.high
-    if range is not None:
-        _check_range(likelihood, kind, found, range)
-        return
-    wanted = {
-        "unit": "uint8 values 0 to 255, or values in [0, 1],",
-        "open": "uint8 values 0 to 255, or values in (0, 1),",
-        "levels": f"whole numbers 0 to {levels - 1}",
-        "counts": "whole numbers from 0 to 2^24",
-    }.get(kind, "numbers that float32 holds")
-    is_grey = kind in ("unit", "open") and found.dtype == torch.uint8
-    if is_grey and found.is_binary:
-        raise DataError(
-            f"Expected {wanted} for the {likelihood} likelihood; got {found}. Use --likelihood "
-            "bernoulli, or --range 0,255 if they are very dark grey."
-        )
-    fits = {
-        "unit": is_grey or 0 <= low <= high <= 1,
-        "open": is_grey or 0 < low <= high < 1,
-        "levels": found.is_whole and 0 <= low <= high < levels,
-        "counts": found.is_whole and 0 <= low <= high <= MOST["counts"],
-    }.get(kind, max(-low, high) <= MOST["real"])
-    if not fits:
-        ranged = kind in ("unit", "open", "levels")
-        mend = ", or --range LOW,HIGH, the values to map from" if ranged else ""
-        mend += ", or --likelihood categorical:L" if kind == "levels" else ""
-        raise DataError(
-            f"Expected {wanted} for the {likelihood} likelihood; got {found}. "
-            f"{suggestion(found)}{mend}."
-        )
-
-
-def _check_range(likelihood: str, kind: str, found: Extent, range: tuple[float, float]) -> None:
-    low, high = range
-    if kind not in ("unit", "open", "levels"):
-        raise DataError(
-            f"Expected no range for the {likelihood} likelihood, which takes values as they are; "
-            f"got {low:g},{high:g}. Leave --range out."
-        )
-    inside = low < found.low and found.high < high
-    if not (inside or (kind != "open" and low <= found.low <= found.high <= high)):
-        inner = "inside of the range (its ends excluded)" if kind == "open" else "within the range"
-        raise DataError(
-            f"Expected values {inner} {low:g},{high:g}; got {found}. Widen --range, or clip the "
-            "data."
-        )
-
-
-def keep_kind(likelihood: str, values: Tensor, range: Range) -> Tensor:
-    """Do to stored values all but what ``serve_kind`` does.
-
-    Args:
-        likelihood: Its name, or ``name:argument``; not one of bits.
-        values: Stored values that ``check_kind`` lets pass, any shape.
-        range: The range they are mapped from, or None.
-
-    Returns:
-        The same shape, uint8 where that is enough, else float32.
-    """
-    if range is not None:
-        low, high = range
-        wide = values.float() if values.device.type == "mps" else values.double()
-        unit = (wide - low) / (high - low)
-        if kind_of(likelihood) != "levels":
-            return unit.float()
-        levels = levels_of(likelihood)
-        values = (unit * levels).floor().clamp(0, levels - 1)
-        return values.to(torch.uint8) if levels <= 256 else values.float()
-    return values if values.dtype == torch.uint8 else values.float()
-
-
-def serve_kind(likelihood: str, kept: Tensor) -> Tensor:
-    """The likelihood's values, float32, of what ``keep_kind`` kept.
-
-    A uint8 value v stands for v / 255 where [0, 1] is wanted, and for (v + 1/2) / 256 where (0, 1)
-    is.
-    """
-    x = kept.to(torch.float32)
-    if kept.dtype == torch.uint8:
-        kind = kind_of(likelihood)
-        if kind == "unit":
-            return x / 255
-        if kind == "open":
-            return (x + 0.5) / 256
-    return x
-
-
-def describe_kind(likelihood: str, dtype: torch.dtype | str, range: Range) -> str:
-    """How stored values v become those of the likelihood, in words.
-
-    Args:
-        likelihood: Its name, or ``name:argument``; not one of bits.
-        dtype: Of the values, with or without ``torch.``.
-        range: The range they are mapped from, or None.
-    """
-    kind = kind_of(likelihood)
-    if range is not None:
-        low, high = range
-        shifted = f"v / {high:g}" if low == 0 else f"(v - {low:g}) / {high - low:g}"
-        if kind != "levels":
-            return f"values {shifted}"
-        levels = levels_of(likelihood)
-        return f"levels floor({levels} {shifted}), at most {levels - 1}"
-    is_grey = str(dtype).removeprefix("torch.") == "uint8"
-    return {"unit": "values v / 255", "open": "values (v + 1/2) / 256"}.get(
-        kind if is_grey else "", "values as stored"
-    )
+        names = ["bernoulli"]
+    elif found.is_whole and found.low >= 0 and found.dtype == torch.uint8:
+        names = ["bernoulli", "continuous-bernoulli", "categorical"]
+    elif found.is_whole and found.low >= 0:
+        names = ["poisson", "negative-binomial"]
+    elif found.low >= 0 and found.high <= 1:
+        return 'Use likelihood="continuous-bernoulli", or likelihood="beta" inside of (0, 1)'
+    else:
+        names = ["normal", "laplace"]
+    return "Use " + " or ".join(f'likelihood="{name}"' for name in names)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent, extent, extent_of
 from pyro_dvae.data.read.rows import Rows
-from pyro_dvae.data.serve.kinds import (
-    MOST,
-    check_kind,
-    keep_kind,
-    kind_of,
-    levels_of,
-    serve_kind,
-    suggestion,
-)
+from pyro_dvae.data.serve.kinds import MOST_LEVELS, Values, kind_of, suggestion, values_of
+from pyro_dvae.specs import name_and_argument
 
 BINARIZATIONS = ("dynamic", "static", "threshold")
 POLICIES = (*BINARIZATIONS, "none")
@@ -28,106 +23,134 @@ POLICIES = (*BINARIZATIONS, "none")
 
 @dataclass(frozen=True)
 class Preparation:
-    """How stored values become those of a likelihood: zeros and ones of a Bernoulli one.
+    """How stored values become those that a likelihood takes.
 
-    For it a value v stands for the brightness b = v / 255 (uint8), or
-    b = (v - low) / (high - low) under a range. Under ``"dynamic"`` it is drawn as Bernoulli(b)
-    whenever it is served, under ``"static"`` so drawn once, under ``"threshold"`` it is b >= 1/2;
-    under ``"none"`` every v must be 0 or 1.
+    A likelihood of bits, such as the Bernoulli, takes zeros and ones. For it a stored value v
+    stands for the brightness b = v / 255 (uint8), or b = (v - low) / (high - low) under a range.
+    ``binarize`` makes a bit of b:
 
-    Under any other likelihood nothing is binarised. A uint8 v, or any under a range, becomes b
-    where the likelihood is one of [0, 1], and (v + 1/2) / 256 instead of v / 255 where 0 and 1
-    are excluded; for L levels a v in a range becomes floor(L b), at most L - 1. All other values
-    stay as they are.
+    - ``"dynamic"``: drawn as Bernoulli(b) whenever it is served.
+    - ``"static"``: drawn so once.
+    - ``"threshold"``: 1 where b >= 1/2.
+    - ``"none"``: the stored values are all 0 or 1, and stay.
+
+    For any other likelihood nothing is binarised:
+
+    - Numbers in [0, 1]: a uint8 value, or any value under a range, becomes b. Where 0 and 1 are
+      excluded, a uint8 value becomes (v + 1/2) / 256.
+    - L levels: a value under a range becomes floor(L b), at most L - 1.
+    - All other values stay as they are.
 
     Args:
-        binarize: One of ``POLICIES``; ``"none"`` under any likelihood but the Bernoulli.
-        range: (low, high), the values that stand for 0 and 1; None for uint8 values of 255.
-        likelihood: Its name on the command line, or ``name:argument``.
+        binarize: One of ``POLICIES``. ``"dynamic"`` counts as ``"none"`` where the likelihood takes
+            no bits.
+        range: (low, high), the stored values that stand for 0 and 1; None for uint8 values of 255.
+        likelihood: The likelihood; or its name, or ``name:argument``.
 
     Raises:
-        ValueError: If policy or likelihood are unknown, do not go together, or the range is none.
+        ValueError: If the policy or the likelihood is unknown, if they do not go together, or if
+            the range has no width.
+
+    Example:
+        >>> preparation = Preparation(likelihood="continuous-bernoulli")
+        >>> PreparedData(torch.tensor([[0, 255]], dtype=torch.uint8), preparation).fixed(0)
+        tensor([[0., 1.]])
     """
 
     binarize: str = "dynamic"
     range: tuple[float, float] | None = None
-    likelihood: str = "bernoulli"
+    likelihood: str | nn.Module = "bernoulli"
 
     def __post_init__(self) -> None:
         one_of("binarisation", self.binarize, POLICIES)
+        if not self.makes_bits and self.binarize == "dynamic":
+            object.__setattr__(self, "binarize", "none")
         if not self.makes_bits and self.binarize != "none":
-            raise ValueError(
-                f"Expected no binarisation for the {self.likelihood} likelihood; got "
-                f"{self.binarize}. Leave --binarize out, or use --likelihood bernoulli."
-            )
+            _refuse_binarisation(self.name, self.binarize)
         if self.range is not None:
-            low, high = self.range
-            if not 0 < high - low < math.inf:
-                raise ValueError(
-                    f"Expected a range of finite width, the lower number first; got {low:g},"
-                    f"{high:g}. Name the least and the greatest value that can occur."
-                )
+            check_range(self.range)
 
     @property
     def makes_bits(self) -> bool:
         """Whether the likelihood takes zeros and ones."""
         return kind_of(self.likelihood) == "bits"
 
+    @cached_property
+    def values(self) -> Values:
+        """The values that the likelihood takes."""
+        return values_of(self.likelihood)
+
+    @property
+    def name(self) -> str:
+        """What messages call the likelihood."""
+        named = isinstance(self.likelihood, str)
+        return str(self.likelihood) if named else type(self.likelihood).__name__
+
     def check(self, found: Extent) -> None:
         """Refuse values that this preparation does not turn into those of the likelihood.
 
         Args:
-            found: What the values are.
+            found: What all of the values are.
 
         Raises:
-            DataError: If they are outside the range, neither uint8 nor in a range, or, under
-                ``"none"``, not all 0 or 1; or, under another likelihood, none of its own.
+            DataError: If the likelihood does not take them. A likelihood of bits takes values
+                within the range, uint8 values, or, under ``"none"``, zeros and ones.
         """
         if not self.makes_bits:
-            check_kind(self.likelihood, found, self.range)
+            self.values.check(self.name, found, self.range)
             return
         if self.range is not None:
             low, high = self.range
             if not low <= found.low <= found.high <= high:
                 raise DataError(
-                    f"Expected values within the range {low:g},{high:g}; got {found}. "
-                    "Widen --range, or clip the data."
+                    f"Expected values within the range {low:g} to {high:g}; got {found}. "
+                    "Widen range=..., or clip the data."
                 )
+        policies = " or ".join(f'binarize="{policy}"' for policy in BINARIZATIONS)
         if self.binarize == "none" and (self.range is not None or not found.is_binary):
             got = f"{found} in a range" if self.range is not None else str(found)
             raise DataError(
                 f"Expected values that are all 0 or 1 where nothing is binarised; got {got}. "
-                "Use --binarize dynamic, static or threshold, with --range LOW,HIGH unless the "
-                "values are uint8."
+                f"Use {policies}, with range=(LOW, HIGH) unless the values are uint8."
             )
         if self.binarize != "none" and self.range is None and found.dtype != torch.uint8:
             raise DataError(
-                f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Use --range "
-                f"LOW,HIGH, the values that stand for 0 and 1, with --binarize dynamic, static or "
-                f"threshold. Or{suggestion(found).removeprefix('Use')}."
+                f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Use "
+                f"range=(LOW, HIGH), the values that stand for 0 and 1, with {policies}. "
+                f"Or u{suggestion(found).removeprefix('U')}."
             )
 
+    @property
+    def looks_at_values(self) -> bool:
+        """Whether `check` needs to know the values; else their dtype is enough."""
+        return self.binarize == "none" or self.range is not None
+
     def keep(self, values: Tensor) -> Tensor:
-        """Do all that needs no draw.
+        """Check values, and `convert` them.
+
+        Args:
+            values: All of the data, any shape. A part of them may look like other data: a few rows
+                of grey images may all be black.
+
+        Raises:
+            DataError: If ``check`` does not let them pass.
+        """
+        if values.numel() and self.looks_at_values:
+            self.check(extent_of(values))
+        return self.convert(values)
+
+    def convert(self, values: Tensor) -> Tensor:
+        """Do all that needs no draw to values, or a part of values, that ``check`` lets pass.
 
         Args:
             values: Stored values, any shape.
 
         Returns:
-            Bits (bool), or the brightness to draw from (uint8 of 255, or float32 in [0, 1]); for
-            another likelihood than the Bernoulli what ``serve`` makes its values of.
-
-        Raises:
-            DataError: If ``check`` does not let them pass.
+            Bits (bool), or the brightness to draw from (uint8 of 255, or float32 in [0, 1]); for a
+            likelihood of other values what ``serve`` makes them of.
         """
-        if values.numel() and (self.binarize == "none" or self.range is not None):
-            self.check(extent_of(values))
-        return self.convert(values)
-
-    def convert(self, values: Tensor) -> Tensor:
-        """Do the same to some of the values that `check` let pass, without another look."""
         if not self.makes_bits:
-            return keep_kind(self.likelihood, values, self.range)
+            return self.values.keep(values, self.range)
         if self.binarize == "none":
             return values == 1
         if self.range is None:
@@ -145,10 +168,35 @@ class Preparation:
             kept: Any shape and device; brightness is drawn from.
             generator: Source of the draw, on any device.
         """
-        return serve(kept, generator) if self.makes_bits else serve_kind(self.likelihood, kept)
+        return serve_bits(kept, generator) if self.makes_bits else self.values.serve(kept)
+
+    def describe(self, dtype: torch.dtype | str) -> str:
+        """How stored values v become those of the likelihood, in words.
+
+        Args:
+            dtype: Of the stored values, with or without ``torch.``.
+        """
+        return self.values.describe(dtype, self.range)
 
 
-def serve(kept: Tensor, generator: torch.Generator) -> Tensor:
+def _refuse_binarisation(name: str, binarize: str) -> NoReturn:
+    raise ValueError(
+        f"Expected no binarisation for the {name} likelihood; got {binarize}. Leave "
+        'binarize=... out, or use likelihood="bernoulli".'
+    )
+
+
+def check_range(range: tuple[float, float]) -> None:
+    """Raise a ValueError unless the range (low, high) has a finite width above 0."""
+    low, high = range
+    if not 0 < high - low < math.inf:
+        raise ValueError(
+            f"Expected a range of finite width, the lower number first; got {low:g} and {high:g}. "
+            "Name the least and the greatest value that can occur."
+        )
+
+
+def serve_bits(kept: Tensor, generator: torch.Generator) -> Tensor:
     """Zeros and ones, float32, of bits and brightness; brightness is drawn from."""
     if kept.dtype == torch.bool:
         return kept.to(torch.float32)
@@ -156,7 +204,7 @@ def serve(kept: Tensor, generator: torch.Generator) -> Tensor:
     return torch.lt(_noise(kept, generator), kept, out=torch.empty_like(kept, dtype=torch.float32))
 
 
-def draw(grey: Tensor, generator: torch.Generator) -> Tensor:
+def draw_bits(grey: Tensor, generator: torch.Generator) -> Tensor:
     """One draw of Bernoulli(brightness) for each value.
 
     Args:
@@ -185,25 +233,28 @@ def choose(
     found: Extent,
     binarize: str | None = None,
     range: tuple[float, float] | None = None,
-    likelihood: str = "bernoulli",
+    likelihood: str | nn.Module = "bernoulli",
 ) -> Preparation:
-    """Settle how training data are prepared.
+    """Decide how training data are prepared, where the user does not.
 
     Args:
         found: What the training data are.
         binarize: The policy asked for. None: ``"none"`` for data that are all 0 or 1 and have
-            no range, and for any likelihood but the Bernoulli; else ``"dynamic"``.
+            no range, and for any likelihood that takes no bits; else ``"dynamic"``.
         range: The range asked for.
-        likelihood: That of the model. For one of L levels that were not named L is 256 for uint8
-            values, else one more than the greatest; uint8 values that are no such levels are cut
-            into L by the range (0, 256): v becomes L v // 256.
+        likelihood: That of the model; or its name, or ``name:argument``. For ``"categorical"``
+            alone, the number of levels L is 256 for uint8 values, else one more than the greatest
+            value. For ``"categorical:L"``, uint8 values of L and above are cut into L levels by
+            the range (0, 256): v becomes L v // 256.
 
     Raises:
         DataError: If the data do not fit that, or need no policy and one was asked for.
-        ValueError: If policy, range or likelihood are none.
+        ValueError: If there is no such policy, range or likelihood.
     """
     if kind_of(likelihood) != "bits":
         preparation = Preparation(binarize or "none", range, likelihood)
+        if binarize == "dynamic":
+            _refuse_binarisation(preparation.name, binarize)
         preparation = _with_levels(preparation, found)
         preparation.check(found)
         return preparation
@@ -212,22 +263,25 @@ def choose(
         one_of("binarisation", str(binarize), POLICIES)
         raise DataError(
             f"Expected no binarisation of zeros and ones; got {found} and {binarize}. Leave "
-            "--binarize out, or use --range 0,255 if they are very dark grey."
+            "binarize=... out, or use range=(0, 255) if they are very dark grey."
         )
-    preparation = Preparation(binarize or ("none" if bits else "dynamic"), range)
+    preparation = Preparation(binarize or ("none" if bits else "dynamic"), range, likelihood)
     preparation.check(found)
     return preparation
 
 
 def _with_levels(asked: Preparation, found: Extent) -> Preparation:
+    if not isinstance(asked.likelihood, str):
+        return asked
     is_uint8 = found.dtype == torch.uint8
-    name, _, argument = asked.likelihood.partition(":")
+    name, argument = name_and_argument(asked.likelihood)
     if name != "categorical":
         return asked
     if not argument:
-        levels = int(found.high) + 1 if 0 < found.high < MOST["levels"] and not is_uint8 else 256
+        is_counted = 0 < found.high < MOST_LEVELS and not is_uint8
+        levels = max(2, int(found.high) + 1) if is_counted else 256
         return replace(asked, likelihood=f"categorical:{levels}")
-    if is_uint8 and asked.range is None and found.high >= levels_of(asked.likelihood):
+    if is_uint8 and asked.range is None and found.high > asked.values.high:
         return replace(asked, range=(0.0, 256.0))
     return asked
 
@@ -259,5 +313,5 @@ def refuse_unlike(what: str, rows: Rows, like: Rows, preparation: Preparation) -
     ):
         raise DataError(
             f"Expected {what} like the training data, uint8 values 0 to 255; got {found}. Make "
-            "them agree, or use --range 0,255 if they are very dark grey."
+            "them agree, or use range=(0, 255) if they are very dark grey."
         )

@@ -8,7 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pyro_dvae.data.serve.prepare import Preparation, draw
+from pyro_dvae.data.read.extent import Extent
+from pyro_dvae.data.serve.prepare import Preparation, draw_bits
 
 Self = TypeVar("Self", bound="PreparedData")
 
@@ -21,6 +22,8 @@ class PreparedData:
         preparation: What to do to them.
         seed: Seed of the draw of ``"static"``, the same on every device.
         labels: (N,) int64, served with the data, or None.
+        found: What all of the data are, where the values are a part of them; None to look at the
+            values.
 
     Raises:
         DataError: If the preparation does not take the values.
@@ -33,11 +36,14 @@ class PreparedData:
         *,
         seed: int = 0,
         labels: Tensor | None = None,
+        found: Extent | None = None,
     ) -> None:
         self.preparation, self.labels = preparation, labels
-        kept = preparation.keep(values)
+        if found is not None:
+            preparation.check(found)
+        kept = preparation.keep(values) if found is None else preparation.convert(values)
         if preparation.binarize == "static":
-            kept = draw(kept, torch.Generator().manual_seed(seed))
+            kept = draw_bits(kept, torch.Generator().manual_seed(seed))
         self._kept = kept  # of bits brightness if dynamic
 
     def __len__(self) -> int:

@@ -7,11 +7,11 @@ import os
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.data.read.errors import DataError
-from pyro_dvae.data.read.extent import row_bytes
+from pyro_dvae.data.read.extent import Extent, row_bytes
 from pyro_dvae.data.read.labels import class_labels
 from pyro_dvae.data.read.mnist import DATA_SETS, Images
 from pyro_dvae.data.read.rows import Rows, Source, SubsetRows, TensorRows
@@ -89,8 +89,9 @@ def make_splits(
     seed: int,
     test: float | Rows | None = None,
     range: tuple[float, float] | None = None,
-    likelihood: str = "bernoulli",
+    likelihood: str | nn.Module = "bernoulli",
     num_classes: int = 0,
+    found: Extent | None = None,
 ) -> Splits:
     """Split and prepare data as a run's settings say.
 
@@ -103,8 +104,9 @@ def make_splits(
         seed: Seed of the shuffle and of every draw made here; no global random stream is touched.
         test: The same for testing; None: the data's own test rows, if any.
         range: (low, high), the values that stand for 0 and 1; None for uint8 values of 255.
-        likelihood: Whose values are wanted, as ``Preparation`` names it.
+        likelihood: The likelihood whose values are wanted; or its name, or ``name:argument``.
         num_classes: C of a model that takes labels 0 to C - 1, with which it is then trained.
+        found: What the training rows are, from a ``scan`` say; None to look at every value.
 
     Returns:
         The parts, on the device of the data. Training data of more than ``IN_MEMORY`` bytes that
@@ -129,7 +131,7 @@ def make_splits(
     if num_classes:
         for name, part in stored.items():
             class_labels(part.labels, num_classes, f"the {name} part")
-    whole = _serving(rows, preparation, seed, with_labels=num_classes > 0)
+    whole = _serving(rows, preparation, seed, with_labels=num_classes > 0, found=found)
     fixed = {}
     for name in stored.keys() - {"train"}:
         part = stored[name]
@@ -165,13 +167,18 @@ def _amount(part: float | Rows | None) -> float:
 
 
 def _serving(
-    rows: Rows, preparation: Preparation, seed: int, *, with_labels: bool = False
+    rows: Rows,
+    preparation: Preparation,
+    seed: int,
+    *,
+    with_labels: bool = False,
+    found: Extent | None = None,
 ) -> PreparedData | BlockData:
     labels = rows.labels if with_labels else None
     if isinstance(rows, TensorRows) or len(rows) * row_bytes(rows) <= IN_MEMORY:
         values = rows.read(torch.arange(len(rows), device="cpu"))
-        return PreparedData(values, preparation, seed=seed, labels=labels)
-    return BlockData(rows, preparation, seed=seed, labels=labels)
+        return PreparedData(values, preparation, seed=seed, labels=labels, found=found)
+    return BlockData(rows, preparation, seed=seed, labels=labels, found=found)
 
 
 def _refuse_too_large(name: str, rows: Rows) -> None:

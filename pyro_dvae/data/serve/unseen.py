@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,14 +11,16 @@ from torch import Tensor
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.rows import Rows
-from pyro_dvae.data.serve.kinds import MOST, kind_of, levels_of
+from pyro_dvae.data.serve.kinds import Values
 from pyro_dvae.data.serve.prepare import Preparation
+from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.mixed import Mixed
 
 
 def refuse_unseen(
     rows: Rows,
     preparation: Preparation,
-    likelihood: Any,
+    likelihood: Likelihood,
     where: str,
     columns: Sequence[str] | None = None,
 ) -> None:
@@ -56,40 +58,27 @@ def _at(place: list[int], columns: Sequence[str] | None) -> str:
     return f" at {tuple(place)} (counted from 0)" if place else ""
 
 
-def _bounds(preparation: Preparation) -> tuple[float, float, bool, bool] | None:
-    """Least and greatest value, whether they count, and whether values are whole; None: any."""
-    kind, inf = kind_of(preparation.likelihood), float("inf")
+def _bounds(preparation: Preparation) -> Values | None:
+    """The stored values that the model knows; None for any."""
+    values = preparation.values
     if preparation.range is not None:
-        return *preparation.range, kind != "open", False
-    return {
-        "bits": (0, 1, True, True) if preparation.binarize == "none" else None,
-        "unit": (0, 1, True, False),
-        "open": (0, 1, False, False),
-        "levels": (0, levels_of(preparation.likelihood) - 1, True, True),
-        "counts": (0, MOST["counts"], True, True),
-    }.get(kind, (-inf, inf, True, False))
+        low, high = preparation.range
+        return replace(values, low=low, high=high, is_whole=False)
+    return None if preparation.makes_bits and preparation.binarize != "none" else values
 
 
-def _inside(values: Tensor, preparation: Preparation, likelihood: Any) -> Tensor:
+def _inside(values: Tensor, preparation: Preparation, likelihood: Likelihood) -> Tensor:
     """Whether the model knows each value, (B, *event)."""
-    kind = kind_of(preparation.likelihood)
-    if kind == "columns":
-        inside: Tensor = likelihood.support.inside(values.double())
-        return inside
-    bounds = _bounds(preparation)
-    is_grey = values.dtype == torch.uint8 and preparation.range is None
-    if bounds is None or (is_grey and kind in ("unit", "open")):
+    if isinstance(likelihood, Mixed):
+        return likelihood.support.inside(values.double())
+    known = _bounds(preparation)
+    is_grey = values.dtype == torch.uint8 and preparation.range is None and preparation.values.grey
+    if known is None or is_grey:
         return torch.ones_like(values, dtype=torch.bool)
-    low, high, closed, whole = bounds
-    wide = values.double()
-    inside = (wide >= low) & (wide <= high) if closed else (wide > low) & (wide < high)
-    return inside & (wide == wide.floor()) if whole else inside
+    return known.contain(values)
 
 
-def _known(preparation: Preparation, likelihood: Any, place: list[int]) -> str:
-    if kind_of(preparation.likelihood) == "columns":
-        words: str = likelihood.support.describe(place[0])
-        return words
-    low, high, closed, whole = _bounds(preparation) or (0, 255, True, True)
-    ends = "" if closed else " (its ends excluded)"
-    return f"{'whole numbers' if whole else 'numbers'} from {low:.12g} to {high:.12g}{ends}"
+def _known(preparation: Preparation, likelihood: Likelihood, place: list[int]) -> str:
+    if isinstance(likelihood, Mixed):
+        return likelihood.support.words(place[0])
+    return str(_bounds(preparation))

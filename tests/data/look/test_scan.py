@@ -28,7 +28,7 @@ from pyro_dvae.data import (
     open_source,
     scan,
 )
-from pyro_dvae.data.look.fits import bernoulli
+from pyro_dvae.data.look.fits import fits
 
 scan_module = __import__("sys").modules["pyro_dvae.data.look.scan"]
 
@@ -167,27 +167,30 @@ def test_types_are_told_apart(values: torch.Tensor, data: str, said: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("values", "options"),
+    ("values", "settings"),
     [
         (torch.tensor([True, False]), None),
         (torch.tensor([0.0, 1.0]), None),
         (torch.tensor([0, 1], dtype=torch.uint8), None),
         (torch.tensor([1, 1]), None),
-        (torch.tensor([0, 2], dtype=torch.uint8), "--binarize dynamic"),
-        (torch.tensor([0.25, 0.5]), "--range 0,1"),
-        (torch.tensor([0, 200]), "--range 0,255"),
-        (torch.tensor([0, 60000]), "--range 0,65535"),
-        (torch.tensor([-3, 70000]), "--range -3,70000"),
-        (torch.tensor([1.26, 14.14]), "--range 1.2,14.2"),
-        (torch.tensor([-0.333, 0.333], dtype=torch.float64), "--range -0.333,0.333"),
-        (torch.tensor([5.5, 5.5]), "--range 0,5.5"),
-        (torch.tensor([-2, -2]), "--range -2,0"),
+        (torch.tensor([0, 2], dtype=torch.uint8), {"binarize": "dynamic"}),
+        (torch.tensor([0.25, 0.5]), {"range": (0, 1)}),
+        (torch.tensor([0, 200]), {"range": (0, 255)}),
+        (torch.tensor([0, 60000]), {"range": (0, 65535)}),
+        (torch.tensor([-3, 70000]), {"range": (-3, 70000)}),
+        (torch.tensor([1.26, 14.14]), {"range": (1.2, 14.2)}),
+        (torch.tensor([-0.333, 0.333], dtype=torch.float64), {"range": (-0.333, 0.333)}),
+        (torch.tensor([5.5, 5.5]), {"range": (0, 5.5)}),
+        (torch.tensor([-2, -2]), {"range": (-2, 0)}),
     ],
 )
-def test_what_bernoulli_takes(values: torch.Tensor, options: str | None) -> None:
+def test_what_bernoulli_takes(values: torch.Tensor, settings: dict[str, Any] | None) -> None:
     fit = scan(TensorRows(values)).fits[0]
-    assert (fit.likelihood, fit.fits, fit.options) == ("bernoulli", True, options)
-    told = "fits: every" if options is None else f"fits with {options}: "
+    assert (fit.likelihood, fit.fits, fit.settings) == ("bernoulli", True, settings)
+    text = str(settings).strip("{}").replace("'binarize': ", "binarize=").replace("'", '"')
+    told = (
+        "fits: every" if settings is None else f"fits with {text}: ".replace('"range": ', "range=")
+    )
     assert line(TensorRows(values), "bernoulli").startswith(told)
 
 
@@ -209,15 +212,11 @@ def test_values_that_no_range_can_hold() -> None:
     st.sampled_from([torch.float64, torch.int64]),
 )
 @settings(max_examples=200, deadline=None)
-def test_the_options_named_do_work(values: list[float], dtype: torch.dtype) -> None:
+def test_the_settings_named_do_work(values: list[float], dtype: torch.dtype) -> None:
     data = torch.tensor(values, dtype=torch.float64)
     data = data.clamp(-(2.0**62), 2.0**62).to(dtype) if dtype == torch.int64 else data
     low, high = float(data.min()), float(data.max())
     found = Extent(dtype, low, high, bool(((data == 0) | (data == 1)).all()))
-    fit = bernoulli(found)
+    fit = fits(found, ())[0]
     assert fit.fits
-    limits = None
-    if fit.options is not None:
-        numbers = fit.options.removeprefix("--range ").split(",")
-        limits = (float(numbers[0]), float(numbers[1]))
-    assert isinstance(choose(found, None, limits), Preparation)
+    assert isinstance(choose(found, **(fit.settings or {})), Preparation)

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from pyro_dvae import Config
+from pyro_dvae import Categorical, Config
 from pyro_dvae.data import (
     BlockData,
     DataError,
     Preparation,
     PreparedData,
+    ServedRows,
     Source,
+    SubsetRows,
     TensorRows,
     binary_inputs,
     choose,
     class_labels,
     describe_kind,
+    kind_of,
+    levels_of,
     make_splits,
     mixed_spec,
     scan,
 )
-from pyro_dvae.data.look.fits import LIKELIHOODS
 from pyro_dvae.data.read.extent import extent_of
-from pyro_dvae.data.serve.kinds import KINDS
-from pyro_dvae.runs.parts import LIKELIHOODS as BUILDERS
+from pyro_dvae.likelihoods.names import LIKELIHOODS
 
 GREY = torch.arange(256, dtype=torch.uint8).reshape(64, 4)
 COUNTS = torch.tensor([[0, 3], [70, 2]])
@@ -38,10 +43,6 @@ def served(values: Tensor, likelihood: str, range: tuple[float, float] | None = 
     preparation = choose(extent_of(values), None, range, likelihood)
     assert preparation.binarize == "none"
     return PreparedData(values, preparation).fixed(0)
-
-
-def test_every_likelihood_of_the_command_line_has_a_kind() -> None:
-    assert KINDS.keys() == BUILDERS.keys() == LIKELIHOODS.keys()
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,82 @@ def test_stored_values_become_those_of_the_likelihood(
     assert torch.equal(again, x)
 
 
+@pytest.mark.parametrize("likelihood", ["continuous-bernoulli", "beta"])
+def test_some_rows_may_be_all_black(likelihood: str) -> None:
+    """They are a part of grey data: no values to be judged by themselves."""
+    values = GREY.clone()
+    values[:16] = 0
+    values[16:24] = 1
+    rows, whole = TensorRows(values), served(values, likelihood)
+    preparation = Preparation(likelihood=likelihood)
+    for data in (
+        BlockData(rows, preparation, block_bytes=8),
+        BlockData(rows, preparation, found=extent_of(values)).to("cpu"),
+        PreparedData(values, preparation),
+    ):
+        dark = torch.arange(24)
+        assert torch.equal(data.batch(dark, torch.Generator()), whole[:24])  # type: ignore[arg-type]
+        assert torch.equal(data.subset(dark).fixed(0), whole[:24])
+        assert torch.equal(data.fixed(0), whole)
+    some = PreparedData(values[:24], preparation, found=extent_of(values))
+    assert torch.equal(some.fixed(0), whole[:24])
+    served_rows = ServedRows(rows, preparation, 0, extent_of(values))
+    assert torch.equal(served_rows[3:9], whole[3:9])
+    with pytest.raises(DataError, match="all 0 or 1"):
+        BlockData(TensorRows(values[:24]), preparation)
+
+
+@pytest.mark.parametrize("in_memory", [2**28, 0])
+def test_a_part_of_a_source_may_be_all_black(
+    monkeypatch: pytest.MonkeyPatch, in_memory: int
+) -> None:
+    from pyro_dvae.data.serve import splits as module
+
+    monkeypatch.setattr(module, "IN_MEMORY", in_memory)
+
+    class Stored(TensorRows):
+        """Rows that are not known to be in memory."""
+
+    values = torch.zeros(40, 4, dtype=torch.uint8)
+    values[7] = 200
+    rows: Any = SubsetRows(Stored(values), torch.arange(40))
+    source = Source("grey", "here", rows, None, None)
+    splits = make_splits(
+        source, binarize="none", likelihood="continuous-bernoulli", validation=9, test=9, seed=0
+    )
+    assert isinstance(splits.train, PreparedData if in_memory else BlockData)
+    parts = [splits.part(name).x for name in ("train", "validation", "test")]
+    assert sum(float(part.sum()) for part in parts) == pytest.approx(4 * 200 / 255)
+    assert any(part.max() == 0 for part in parts)
+
+
+class Counted(nn.Module):
+    """A likelihood that a user wrote, of counts."""
+
+    num_params, kind = 1, "counts"
+
+    def forward(self, params: Tensor, event_dim: int) -> Any:
+        return dist.Poisson(params.exp()).to_event(event_dim)
+
+
+def test_a_users_likelihood_has_its_data_prepared() -> None:
+    source = Source("counts", "here", TensorRows(COUNTS.repeat(9, 1)), None, None)
+    splits = make_splits(source, binarize="none", likelihood=Counted(), validation=3, seed=0)
+    assert splits.train.fixed(0).dtype == torch.float32
+    assert choose(extent_of(COUNTS), likelihood=Counted()).describe("int64") == "values as stored"
+    with pytest.raises(DataError, match="for the Counted likelihood"):
+        choose(extent_of(REALS), likelihood=Counted())
+    with pytest.raises(ValueError, match="no binarisation for the Counted likelihood; got static"):
+        Preparation("static", None, Counted())
+    assert kind_of(Counted()) == kind_of("poisson")
+    levels = Categorical(4)
+    assert levels_of(levels) == 4
+    assert PreparedData(GREY // 64, Preparation(likelihood=levels)).fixed(0).max() == 3
+    levels.kind = "colours"
+    with pytest.raises(ValueError, match="kind of the likelihood Categorical to be one of bits"):
+        Preparation(likelihood=levels)
+
+
 def test_a_range_maps_to_the_unit_interval_and_to_levels() -> None:
     values = torch.tensor([[-2.0, 0.0, 1.9, 2.0]], dtype=torch.float64)
     expected = (values + 2) / 4
@@ -93,21 +170,31 @@ def test_levels_are_counted_where_they_are_not_named() -> None:
 @pytest.mark.parametrize(
     ("likelihood", "values", "range", "message"),
     [
-        ("continuous-bernoulli", REALS, None, "in \\[0, 1\\].*--likelihood normal or laplace"),
-        ("continuous-bernoulli", GREY % 2, None, "Use --likelihood bernoulli, or --range 0,255"),
-        ("continuous-bernoulli", REALS, (0, 5), "within the range 0,5"),
+        ("continuous-bernoulli", REALS, None, 'in \\[0, 1\\].*"normal" or likelihood="laplace"'),
+        (
+            "continuous-bernoulli",
+            GREY % 2,
+            None,
+            r'Use likelihood="bernoulli", or range=\(0, 255\)',
+        ),
+        ("continuous-bernoulli", REALS, (0, 5), "within the range 0 to 5"),
         ("beta", torch.tensor([0.0, 0.5]), None, "in \\(0, 1\\)"),
         ("beta", torch.tensor([0.0, 0.5]), (0, 1), "its ends excluded"),
-        ("categorical:5", COUNTS, None, "whole numbers 0 to 4.*--range LOW,HIGH"),
-        ("categorical", REALS, None, "--likelihood normal"),
+        ("categorical:5", COUNTS, None, r"whole numbers 0 to 4.*range=\(LOW, HIGH\)"),
+        ("categorical", REALS, None, 'likelihood="normal"'),
         ("poisson", UNIT, None, "whole numbers from 0.*continuous-bernoulli"),
-        ("poisson", -COUNTS, None, "--likelihood normal or laplace"),
+        ("poisson", -COUNTS, None, 'likelihood="normal"'),
         ("negative-binomial", torch.tensor([2**25]), None, "2\\^24"),
-        ("poisson", COUNTS, (0, 99), "Leave --range out"),
-        ("normal", REALS, (0, 9), "Leave --range out"),
+        ("poisson", COUNTS, (0, 99), r"Leave range=\.\.\. out"),
+        ("normal", REALS, (0, 9), r"Leave range=\.\.\. out"),
         ("normal", REALS * 1e300, None, "that float32 holds"),
-        ("bernoulli", COUNTS, None, "Or --likelihood poisson or negative-binomial"),
-        ("bernoulli", REALS, None, "Or --likelihood normal or laplace"),
+        (
+            "bernoulli",
+            COUNTS,
+            None,
+            'likelihood="poisson" or likelihood="negative-binomial"',
+        ),
+        ("bernoulli", REALS, None, 'Or use likelihood="normal"'),
     ],
 )
 def test_other_values_are_refused_in_a_line(
@@ -127,16 +214,14 @@ def test_binarisation_and_other_likelihoods_exclude_one_another() -> None:
     assert Config().binarize == "dynamic"
 
 
-def test_fits_name_options_that_work() -> None:
+def test_fits_name_settings_that_work() -> None:
     for values in (GREY, COUNTS, REALS, UNIT, GREY % 2, torch.tensor([[3, -5]])):
         found = scan(TensorRows(values))
-        assert [fit.likelihood for fit in found.fits] == list(KINDS)
+        assert [fit.likelihood for fit in found.fits] == list(LIKELIHOODS)
         for fit in found.fits[1:]:
             if fit.fits:
-                assert fit.options is not None
-                name, _, range = fit.options.removeprefix("--likelihood ").partition(" --range ")
-                limits = tuple(map(float, range.split(","))) if range else None
-                choose(extent_of(values), None, limits, name)  # type: ignore[arg-type]
+                assert fit.settings is not None
+                choose(extent_of(values), **fit.settings)
             else:
                 assert fit.reason
 

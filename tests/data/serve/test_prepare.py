@@ -27,7 +27,7 @@ from pyro_dvae.data import (
     refuse_unlike,
 )
 from pyro_dvae.data.read.extent import extent_of, in_blocks
-from pyro_dvae.data.serve.prepare import draw, serve
+from pyro_dvae.data.serve.prepare import draw_bits, serve_bits
 
 
 def stream(seed: int = 0) -> torch.Generator:
@@ -48,7 +48,7 @@ class TestChoose:
         values = torch.tensor([[0, 1], [1, 1]]).to(dtype)
         preparation = choose(extent(TensorRows(values)), binarize)
         assert preparation == Preparation("none")
-        x = serve(preparation.keep(values), stream())
+        x = serve_bits(preparation.keep(values), stream())
         assert torch.equal(x, torch.tensor([[0.0, 1.0], [1.0, 1.0]], dtype=torch.float32))
 
     @pytest.mark.parametrize("binarize", [None, *BINARIZATIONS])
@@ -65,25 +65,35 @@ class TestChoose:
     @pytest.mark.parametrize(
         ("values", "binarize", "range", "message"),
         [
-            ([0.0, 0.5], None, None, r"got torch\.float64 values 0 to 0\.5\. Use --range LOW,HIGH"),
-            ([0.0, 255.0], "dynamic", None, r"got torch\.float64 values 0 to 255\. Use --range"),
+            (
+                [0.0, 0.5],
+                None,
+                None,
+                r"got torch\.float64 .* 0 to 0\.5\. Use range=\(LOW, HIGH\)",
+            ),
+            ([0.0, 255.0], "dynamic", None, r"got torch\.float64 values 0 to 255\. Use range="),
             ([0, 255], "threshold", None, r"got torch\.int64 values 0 to 255"),
             ([-1.0, 1.0], "none", None, r"all 0 or 1 where nothing is binarised; got .* -1 to 1"),
             ([0.0, 1.0], "none", (0, 1), r"all 0 or 1 where nothing is binarised; got .* a range"),
-            ([0.0, 2.0], None, (0, 1), r"within the range 0,1; got torch\.float64 values 0 to 2"),
-            ([-0.1, 1.0], "static", (0, 1), r"within the range 0,1; got .* values -0\.1 to 1"),
+            (
+                [0.0, 2.0],
+                None,
+                (0, 1),
+                r"within the range 0 to 1; got torch\.float64 .* 0 to 2",
+            ),
+            ([-0.1, 1.0], "static", (0, 1), r"within the range 0 to 1; got .* values -0\.1 to 1"),
             ([0, 1], "dynamic", None, r"no binarisation of zeros and ones; got .* and dynamic"),
             ([0, 1], "fuzzy", None, r"binarisation to be one of dynamic.*; got 'fuzzy'"),
-            ([0.0, 0.5], None, (1, 0), r"of finite width, the lower number first; got 1,0"),
+            ([0.0, 0.5], None, (1, 0), r"of finite width, the lower number first; got 1 and 0"),
             (
                 [0.0, 0.5],
                 None,
                 (0, math.inf),
-                r"of finite width, the lower number first; got 0,inf",
+                r"of finite width, the lower number first; got 0 and inf",
             ),
             ([0.0, 0.5], None, (0, math.nan), r"finite width"),
             ([0.0, 0.5], None, (-1e308, 1e308), r"finite width"),
-            ([0.0, math.nan], None, (0, 1), r"within the range 0,1; got .*nan"),
+            ([0.0, math.nan], None, (0, 1), r"within the range 0 to 1; got .*nan"),
         ],
     )
     def test_what_does_not_fit(
@@ -99,9 +109,9 @@ class TestServe:
     def test_is_the_draw(self, grey: torch.Tensor) -> None:
         """In floats, bit for bit; no black value is ever 1, no white one 0."""
         kept = grey.repeat(300)
-        served = serve(kept, stream(5))
+        served = serve_bits(kept, stream(5))
         assert served.dtype == torch.float32
-        assert torch.equal(served, draw(kept, stream(5)).float())
+        assert torch.equal(served, draw_bits(kept, stream(5)).float())
         assert not served[kept == 0].any()
         assert served[kept == (255 if kept.dtype == torch.uint8 else 1)].all()
 
@@ -111,7 +121,7 @@ class TestServe:
         num = 20_000
         grey = torch.arange(1, 255).to(torch.uint8)
         kept = (grey.double() / 255).float() if in_floats else grey
-        white = serve(kept.repeat(num, 1), stream(7)).double().sum(0)
+        white = serve_bits(kept.repeat(num, 1), stream(7)).double().sum(0)
         p = grey.double() / 255
         squares = (white - num * p).square() / (num * p * (1 - p))
         # A chi-square of n degrees of freedom has mean n and variance 2 n.
@@ -120,7 +130,7 @@ class TestServe:
 
     def test_range_maps_ends_to_certainty(self) -> None:
         kept = Preparation("dynamic", (-2, 3)).keep(torch.tensor([-2.0, 0.5, 3.0]).repeat(400, 1))
-        x = serve(kept, stream())
+        x = serve_bits(kept, stream())
         assert x.dtype == torch.float32
         assert (x[:, 0] == 0).all()
         assert (x[:, 2] == 1).all()
@@ -146,8 +156,8 @@ class TestServe:
     def test_a_stream_gives_the_same_whatever_the_blocks(self, kind: Tensor) -> None:
         kept = kind if kind.dtype == torch.uint8 else kind.float()
         whole, blocks = stream(4), stream(4)
-        parts = torch.cat([draw(block, blocks) for block in kept.split([1, 3, 5])])
-        assert torch.equal(draw(kept, whole), parts)
+        parts = torch.cat([draw_bits(block, blocks) for block in kept.split([1, 3, 5])])
+        assert torch.equal(draw_bits(kept, whole), parts)
 
     @pytest.mark.parametrize("policy", BINARIZATIONS)
     def test_a_range_of_255_is_what_bytes_stand_for(self, policy: str) -> None:
@@ -166,10 +176,8 @@ class TestServe:
         values = torch.tensor([[0, 1], [1, 2]])
         with pytest.raises(DataError, match=r"got torch\.int64 values 0 to 2"):
             BinaryImages(values, policy, range=range)
-        data = BlockData(TensorRows(values), Preparation(policy, range))
-        data.batch(torch.tensor([0]), stream())
-        with pytest.raises(DataError, match=r"got torch\.int64 values 1 to 2"):
-            data.batch(torch.tensor([1]), stream())
+        with pytest.raises(DataError, match=r"got torch\.int64 values 0 to 2"):
+            BlockData(TensorRows(values), Preparation(policy, range))
 
 
 class TestBinaryInputs:
@@ -177,7 +185,7 @@ class TestBinaryInputs:
         values = torch.tensor([[0.0, 1.0], [4.0, 2.0]])
         x = binary_inputs(values, (2,), "threshold", 0, (0, 4))
         assert x.tolist() == [[0, 0], [1, 1]]
-        with pytest.raises(DataError, match=r"within the range 0,4; got .* values 1 to 5"):
+        with pytest.raises(DataError, match=r"within the range 0 to 4; got .* values 1 to 5"):
             binary_inputs(values + 1, (2,), "threshold", 0, (0, 4))
 
     def test_a_run_of_bits_takes_bits_alone(self) -> None:
@@ -206,7 +214,7 @@ class TestRefuseUnlike:
     def test_range(self) -> None:
         like, preparation = TensorRows(torch.rand(4, 3)), Preparation("dynamic", (0, 1))
         refuse_unlike("more", TensorRows(torch.rand(2, 3)), like, preparation)
-        with pytest.raises(DataError, match="within the range 0,1"):
+        with pytest.raises(DataError, match="within the range 0 to 1"):
             refuse_unlike("more", TensorRows(torch.rand(2, 3) + 1), like, preparation)
         with pytest.raises(DataError, match="finite values; got nan"):
             refuse_unlike("more", TensorRows(torch.full((2, 3), math.nan)), like, preparation)
