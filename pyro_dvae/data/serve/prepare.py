@@ -52,11 +52,10 @@ class Preparation:
             the range has no width.
 
     Example:
-        >>> import torch
         >>> from pyro_dvae.data import Preparation, PreparedData
         >>> preparation = Preparation(likelihood="continuous-bernoulli")
-        >>> PreparedData(torch.tensor([[0, 255]], dtype=torch.uint8), preparation).fixed(0)
-        tensor([[0., 1.]])
+        >>> PreparedData(torch.tensor([[0, 255]], dtype=torch.uint8), preparation).fixed(0).tolist()
+        [[0.0, 1.0]]
     """
 
     binarize: str = "dynamic"
