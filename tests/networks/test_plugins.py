@@ -18,9 +18,12 @@ from pdvae_cli.main import main
 from PIL import Image
 
 from pyro_dvae import Config, build_vae, load_run
-from pyro_dvae.networks.plugins import own_decoder, own_encoder
+from pyro_dvae.networks.plugins import own_decoder, own_encoder, own_likelihood
 from pyro_dvae.networks.trust import secret_file
 from pyro_dvae.runs.checkpoints import check_run, create_run, write_config, write_weights
+from pyro_dvae.runs.config import preparation_of
+from pyro_dvae.runs.settings import own_code
+from pyro_dvae.runs.sizes import memory_of
 
 NETWORKS = """
 import torch
@@ -49,6 +52,29 @@ class Decoder(nn.Module):
 
 def make_decoder(**settings):
     return Decoder(**settings)
+
+import pyro.distributions as dist
+from pyro.distributions import constraints
+from pyro_dvae import Likelihood
+
+class StudentT(Likelihood):
+    num_params = 3
+    def forward(self, params, event_dim):
+        df, loc, scale = params.unbind(-1)
+        scale = nn.functional.softplus(scale) + 1e-3
+        return dist.StudentT(2.1 + df.exp(), loc, scale).to_event(event_dim)
+
+class Inflated(nn.Module):
+    num_params, kind, support = 2, "counts", constraints.nonnegative_integer
+    def __init__(self, event_shape):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(event_shape))
+    def calibrate(self, x):
+        self.seen.copy_(x.mean(0))
+    def forward(self, params, event_dim):
+        gate, rate = params.unbind(-1)
+        rate = nn.functional.softplus(rate) + 1e-3
+        return dist.ZeroInflatedPoisson(rate, gate_logits=gate).to_event(event_dim)
 """
 
 EVENT, D, K = (3, 4), 2, 5
@@ -233,6 +259,87 @@ def test_bad_decoders(write: Callable[..., None], what: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "num_params"), [("StudentT", "real", 3), ("Inflated", "counts", 2)]
+)
+def test_an_own_likelihood_is_built_by_the_config(
+    write: Callable[..., None], name: str, kind: str, num_params: int
+) -> None:
+    config = Config(likelihood=f"mynets:{name}", prior="vamp:2", hidden=(3,))
+    assert config.binarize == "dynamic"  # nothing is imported to find out
+    assert "mynets" not in sys.modules
+    assert own_code(config) == [f"mynets:{name}"]
+    before = torch.get_rng_state()
+    vae = build_vae(config, (4,))
+    assert (vae.likelihood.kind, vae.likelihood.num_params) == (kind, num_params)
+    assert vae.sample(5).shape == (5, 4)
+    torch.set_rng_state(before)
+    again = build_vae(config, (4,))
+    for ours, theirs in zip(vae.parameters(), again.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    preparation = preparation_of(config, (4,))
+    assert (preparation.kind, preparation.binarize) == (kind, "none")
+    assert 0 < memory_of(config, (4,), 10) < 1e5
+
+
+LIKELIHOOD = "\nclass bad(StudentT):\n    "
+FORWARD = LIKELIHOOD + "def forward(self, params, event_dim):\n        "
+BAD_LIKELIHOODS = {
+    "arguments": (
+        LIKELIHOOD + "def __init__(self, scale): pass",
+        "likelihood mynets:bad to take no",
+    ),
+    "no module": ("\ndef bad(): return 3", r"return a torch\.nn\.Module; got int"),
+    "no num_params": (
+        "\nclass bad(nn.Module): pass",
+        "a likelihood with the member num_params; got bad without it",
+    ),
+    "no forward": (
+        "\nclass bad(nn.Module):\n    num_params = 1",
+        r"to take parameters \(3, 1, 3, 4\) and event_dim=2; got NotImplementedError",
+    ),
+    "no parameters": (LIKELIHOOD + "num_params = 0", "num_params of at least 1; got 0"),
+    "kind": (LIKELIHOOD + "kind = 'colours'", "kind of the likelihood .* one of bits.*'colours'"),
+    "columns": (LIKELIHOOD + "kind = 'columns'", "kind of .* real; got 'columns'"),
+    "raises": (FORWARD + "params.no_such_thing", r"got AttributeError: .*py, line \d+\)"),
+    "a tensor": (FORWARD + "return params", "return a distribution of Pyro; got Tensor"),
+    "torch's": (
+        FORWARD + "return torch.distributions.Normal(params[..., 0], 1.)",
+        "return a distribution of Pyro; got Normal",
+    ),
+    "no event": (
+        FORWARD + "return super().forward(params, 0)",
+        r"event shape \(3, 4\), one for each code; got \(3, 1, 3, 4\) and \(\).*to_event",
+    ),
+    "a code lost": (FORWARD + "return super().forward(params[0], event_dim)", r"got \(1,\) and"),
+    "NaN": (FORWARD + "return super().forward(params / 0 * 0, event_dim)", "got .*[nN]a[nN]"),
+    "features": (
+        LIKELIHOOD + "def features(self, x): return x[:, 0]",
+        r"give what the encoder sees of data as a tensor \(2, 3, 4\); got \(2, 4\)",
+    ),
+    "its draws": (
+        LIKELIHOOD + "support = constraints.boolean",
+        "to take its own draws as data; got ValueError: Expected data in the support of bad",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_LIKELIHOODS)
+def test_bad_likelihoods(write: Callable[..., None], what: str) -> None:
+    text, message = BAD_LIKELIHOODS[what]
+    write(text)
+    with pytest.raises(ValueError, match=message) as error:
+        own_likelihood("mynets:bad", EVENT)
+    assert re.match("Expected .*; got .*[.]$", str(error.value))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["poison", "normal:x", "mixed:x:y", "my nets:bad", "a.b.:c"])
+def test_what_is_no_code_is_a_name(name: str) -> None:
+    with pytest.raises(ValueError, match=r"likelihood to be one of|after normal:|kind of column"):
+        build_vae(Config(likelihood=name), (2,))
+
+
 def test_frozen_batch_norm_mixes_nothing(write: Callable[..., None]) -> None:
     write(
         "\nclass Frozen(nn.BatchNorm1d):\n    def train(self, mode=True):\n"
@@ -334,9 +441,10 @@ def test_bad_own_networks_are_refused_before_a_folder_is_made(
 # --- Whose code a run names ---
 
 
-def _own_run(folder: Path) -> Path:
-    """A run that names the encoder of mynets.py, written by this process."""
-    config = Config(encoder="mynets:Encoder", num_latents=D, num_categories=K, hidden=(3,))
+def _own_run(folder: Path, part: str = "encoder", name: str = "Encoder") -> Path:
+    """A run that names a part of mynets.py, written by this process."""
+    sizes: dict[str, Any] = {"num_latents": D, "num_categories": K, "hidden": (3,)}
+    config = Config(**{part: f"mynets:{name}"}, **sizes)
     vae = build_vae(config, EVENT)  # which imports it
     create_run(folder, "")
     write_weights(folder, vae.state_dict(), 1)
@@ -358,21 +466,26 @@ def test_an_own_run_is_known_wherever_it_is_copied(
         assert type(load_run(folder).vae.encoder).__name__ == "Encoder"
 
 
+@pytest.mark.parametrize(
+    ("part", "name"), [("encoder", "Encoder"), ("likelihood", "StudentT")], ids=["encoder", "lik"]
+)
 @pytest.mark.parametrize("what", ["no mark", "another mark", "another name", "another place"])
 def test_a_stranger_s_run_imports_nothing(
     write: Callable[..., None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     what: str,
+    part: str,
+    name: str,
 ) -> None:
-    path = _own_run(tmp_path / "run") / "config.json"
+    path = _own_run(tmp_path / "run", part, name) / "config.json"
     content = json.loads(path.read_text())
     if what == "no mark":
         del content["mark"]
     elif what == "another mark":
         content["mark"] = "0" * 64
     elif what == "another name":
-        content["config"]["encoder"] = "mynets:make_decoder"
+        content["config"][part] = "mynets:make_decoder"
     else:  # a mark that was published, and a module of the stranger's beside it
         (tmp_path / "theirs").mkdir()
         monkeypatch.chdir(tmp_path / "theirs")

@@ -72,9 +72,14 @@ class Preparation:
             check_range(self.range)
 
     @property
+    def kind(self) -> str:
+        """The kind of values that the likelihood takes: see `Likelihood.kind`."""
+        return kind_of(self.likelihood)
+
+    @property
     def makes_bits(self) -> bool:
         """Whether the likelihood takes zeros and ones."""
-        return kind_of(self.likelihood) == "bits"
+        return self.kind == "bits"
 
     @cached_property
     def values(self) -> Values:
