@@ -9,6 +9,7 @@ from torch import Tensor
 from pyro_dvae.checks import at_least, code_shape
 from pyro_dvae.contracts import Contract
 from pyro_dvae.sequences import CausalCodes, CausalNetwork
+from pyro_dvae.specs import Named
 
 
 class Guide(Contract):
@@ -79,3 +80,10 @@ class AutoregressiveGuide(Guide):
         return CausalCodes(
             self.network, context[..., num_categories:], context[..., :num_categories]
         )
+
+
+GUIDES = {
+    "mean-field": Named(MeanFieldGuide),
+    "autoregressive": Named(AutoregressiveGuide, "width"),
+}
+"""The names that `Config` and the command line know."""

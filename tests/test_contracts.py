@@ -9,14 +9,31 @@ from typing import Any
 import pyro.distributions as dist
 import pytest
 import torch
+import zoo
+from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
 from zoo import D, K, P, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import DiscreteVAE, LearnedPrior, RlooELBO, Trainer, evaluate
+import pyro_dvae
+from pyro_dvae import (
+    Config,
+    DiscreteELBO,
+    DiscreteVAE,
+    LearnedPrior,
+    MarginalELBO,
+    RlooELBO,
+    ScoreFunctionELBO,
+    Trainer,
+    build_elbo,
+    evaluate,
+)
 from pyro_dvae.contracts import Contract, completed
-from pyro_dvae.guides import Guide, MeanFieldGuide
-from pyro_dvae.likelihoods import Likelihood, Mixed
-from pyro_dvae.priors import Prior
+from pyro_dvae.elbos.pathwise import ConditionalGumbelELBO, PathwiseELBO
+from pyro_dvae.guides import GUIDES, Guide, MeanFieldGuide
+from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood, Mixed
+from pyro_dvae.priors import PRIORS, Prior
+from pyro_dvae.runs.estimators import ESTIMATORS
+from pyro_dvae.specs import Named
 
 # What a subclass of `Likelihood` may write in place of `forward`.
 FLAT = {"log_prob", "mean", "draw"}
@@ -101,6 +118,39 @@ def test_parts_of_the_library_are_as_they_were() -> None:
         before = dict(vars(part))
         assert completed(part, contract) is part  # type: ignore[type-var]
         assert vars(part) == before
+
+
+def subclasses(contract: type) -> set[type]:
+    """The library's own, but for those that others are made of."""
+    found = {cls for child in contract.__subclasses__() for cls in {child, *subclasses(child)}}
+    return {c for c in found if c.__module__.startswith("pyro_dvae.") and c.__name__[0] != "_"}
+
+
+@pytest.mark.parametrize(
+    ("contract", "named", "tried"),
+    [
+        (Prior, PRIORS, [build() for build in zoo.PRIORS.values()]),
+        (Guide, GUIDES, [build() for build, _ in zoo.GUIDES.values()]),
+        (Likelihood, LIKELIHOODS, [row.build((P,)) for row in zoo.LIKELIHOODS.values()]),
+    ],
+)
+def test_every_part_has_a_name_a_row_in_the_zoo_and_is_public(
+    contract: type, named: dict[str, Named], tried: list[Any]
+) -> None:
+    """Whether the README has the name is for `test_readme`."""
+    parts = subclasses(contract)
+    assert {row.cls for row in named.values()} == parts, "a row in the table of names is missing"
+    assert {type(part) for part in tried} == parts, "a row in tests/zoo.py is missing"
+    assert {getattr(pyro_dvae, part.__name__, None) for part in parts} == parts, "not public"
+
+
+def test_every_estimator_has_a_name_a_row_in_the_zoo_and_is_public() -> None:
+    elbos = subclasses(DiscreteELBO) - {ScoreFunctionELBO, PathwiseELBO, ConditionalGumbelELBO}
+    named = {type(build_elbo(Config(estimator=name), (P,))) for name in ESTIMATORS}
+    assert named - {Trace_ELBO} == elbos, "a row in ESTIMATORS is missing"
+    tried = {type(build()) for build in zoo.ELBOS.values()}
+    assert tried | {MarginalELBO} == elbos, "a row in tests/zoo.py is missing"
+    assert {getattr(pyro_dvae, elbo.__name__, None) for elbo in elbos} == elbos, "not public"
 
 
 def test_a_missing_member_is_told_in_one_line() -> None:

@@ -16,9 +16,11 @@ import pyro_dvae
 import pyro_dvae.codes
 import pyro_dvae.elbos.base
 import pyro_dvae.likelihoods
-from pyro_dvae.likelihoods.names import LIKELIHOODS
+from pyro_dvae.guides import GUIDES
+from pyro_dvae.likelihoods import LIKELIHOODS
+from pyro_dvae.networks import ENCODERS
+from pyro_dvae.priors import PRIORS
 from pyro_dvae.runs.estimators import ESTIMATORS
-from pyro_dvae.runs.parts import GUIDES, NETWORKS, PRIORS
 
 ROOT = Path(__file__).parents[1]
 READMES = sorted(
@@ -152,7 +154,7 @@ def test_every_public_name_is_in_a_readme() -> None:
         (PRIORS, "priors"),
         (GUIDES, "priors"),
         (LIKELIHOODS, "likelihoods"),
-        (NETWORKS, "networks"),
+        (ENCODERS, "networks"),
     ],
 )
 def test_every_name_of_a_part_is_in_its_readme(names: dict[str, object], page: str) -> None:

@@ -7,6 +7,7 @@ from pyro_dvae.likelihoods.levels import Categorical, LogisticMixture
 from pyro_dvae.likelihoods.mixed import Mixed
 from pyro_dvae.likelihoods.real import Laplace, Normal
 from pyro_dvae.likelihoods.unit import Beta, ContinuousBernoulli
+from pyro_dvae.specs import Named
 
 __all__ = [
     "Bernoulli",
@@ -23,3 +24,18 @@ __all__ = [
     "Normal",
     "Poisson",
 ]
+
+LIKELIHOODS = {
+    "bernoulli": Named(Bernoulli),
+    "continuous-bernoulli": Named(ContinuousBernoulli),
+    "beta": Named(Beta),
+    "categorical": Named(Categorical, "levels"),
+    "logistic-mixture": Named(LogisticMixture, "components"),
+    "normal": Named(Normal, "scale"),
+    "laplace": Named(Laplace, "scale"),
+    "poisson": Named(Poisson),
+    "negative-binomial": Named(NegativeBinomial),
+    "multinomial": Named(Multinomial),
+    "mixed": Named(Mixed, "blocks"),
+}
+"""The names that `Config`, `Preparation` and the command line know; see `names` for `mixed`."""

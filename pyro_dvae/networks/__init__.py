@@ -2,6 +2,7 @@
 
 from pyro_dvae.networks.convolution import ConvDecoder, ConvEncoder, grid_size
 from pyro_dvae.networks.mlp import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
+from pyro_dvae.specs import Named
 
 __all__ = [
     "ConvDecoder",
@@ -12,3 +13,16 @@ __all__ = [
     "MLPEncoder",
     "grid_size",
 ]
+
+ENCODERS = {
+    "mlp": Named(MLPEncoder),
+    "conv": Named(ConvEncoder, "width"),
+    "conv-grid": Named(ConvEncoder, "width", {"grid": True}),
+}
+"""The names that `Config` and the command line know."""
+DECODERS = {
+    "mlp": Named(MLPDecoder),
+    "conv": Named(ConvDecoder, "width"),
+    "conv-grid": Named(ConvDecoder, "width", {"grid": True}),
+}
+"""The decoder that goes with each encoder."""

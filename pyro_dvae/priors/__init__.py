@@ -13,6 +13,7 @@ from pyro_dvae.priors.learned import LearnedPrior
 from pyro_dvae.priors.mixture import MixtureCodes, MixturePrior
 from pyro_dvae.priors.uniform import UniformPrior
 from pyro_dvae.priors.vamp import VampPrior
+from pyro_dvae.specs import Named
 
 __all__ = [
     "AutoregressivePrior",
@@ -26,3 +27,16 @@ __all__ = [
     "UniformPrior",
     "VampPrior",
 ]
+
+PRIORS = {
+    "uniform": Named(UniformPrior),
+    "autoregressive": Named(AutoregressivePrior, "width"),
+    "learned": Named(LearnedPrior),
+    "mixture": Named(MixturePrior, "num_components"),
+    "vamp": Named(VampPrior, "num_components", {"num_components": 50}),
+    "hierarchical": Named(HierarchicalPrior, "upper"),
+    "conditional": Named(ConditionalPrior, "width"),
+    "boltzmann": Named(BoltzmannPrior),
+    "rbm": Named(BoltzmannPrior, settings={"pairs": "bipartite"}),
+}
+"""The names that `Config` and the command line know."""

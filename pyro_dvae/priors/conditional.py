@@ -38,7 +38,11 @@ class ConditionalPrior(Prior):
     ) -> None:
         super().__init__()
         code_shape(num_latents, num_categories)
-        at_least("classes for the conditional prior", num_classes, 2)
+        if num_classes < 2:
+            raise ValueError(
+                "Expected labels of at least 2 classes for the conditional prior; got "
+                f"{num_classes}. Use data with labels, or another prior."
+            )
         at_least("width of the prior", width, 1)
         self.num_classes = num_classes
         self.network = CausalNetwork(

@@ -9,28 +9,36 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from pyro.infer import ELBO
-from torch import nn
 
 from pyro_dvae.checks import at_least, code_shape, hidden_sizes, one_of, training_settings
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
-from pyro_dvae.likelihoods import Likelihood
+from pyro_dvae.guides import GUIDES
 from pyro_dvae.likelihoods.names import is_own
+from pyro_dvae.networks import ENCODERS
+from pyro_dvae.priors import PRIORS
 from pyro_dvae.runs.estimators import ESTIMATORS, TEMPERED, Shape, baseline_of
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.parts import (
-    GUIDES,
-    NETWORKS,
-    PRIORS,
+    build_guide,
+    build_likelihood,
     build_networks,
-    build_part,
+    build_prior,
     check_likelihood,
-    check_part,
-    likelihood_by_name,
+    check_name,
 )
 from pyro_dvae.vae import DiscreteVAE
 
-__all__ = ["ESTIMATORS", "TEMPERED", "Config", "build_elbo", "build_prior", "build_vae"]
+__all__ = [
+    "ESTIMATORS",
+    "TEMPERED",
+    "Config",
+    "build_elbo",
+    "build_likelihood",
+    "build_prior",
+    "build_vae",
+    "preparation_of",
+]
 
 
 _LONGEST = 2**20
@@ -53,7 +61,7 @@ class Config:
     num_latents: int = 4
     num_categories: int = 8
     prior: str = "uniform"
-    """One of `parts.PRIORS`, or with an argument, "mixture:20" say; so the next three."""
+    """One of `priors.PRIORS`, or with an argument, "mixture:20" say; so the next three."""
     likelihood: str = "bernoulli"
     """Or "module:factory" of a likelihood of the user's own."""
     guide: str = "mean-field"
@@ -98,10 +106,10 @@ class Config:
     def __post_init__(self) -> None:
         self._check_types()
         one_of("estimator", self.estimator, ESTIMATORS)
-        check_part("prior", self.prior, PRIORS)
+        check_name("prior", self.prior, PRIORS)
         check_likelihood(self.likelihood)
-        check_part("guide", self.guide, GUIDES)
-        check_part("network", self.network, NETWORKS)
+        check_name("guide", self.guide, GUIDES)
+        check_name("network", self.network, ENCODERS)
         at_least("classes", self.num_classes, 0)
         if self.range is not None:
             object.__setattr__(self, "range", tuple(self.range))  # JSON has lists
@@ -188,15 +196,10 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     """The untrained model; its initial weights come from torch's global generator."""
     shape = tuple(event_shape)
     likelihood = build_likelihood(config, shape)
-    guide = build_part("guide", config.guide, GUIDES, config, shape)
+    guide = build_guide(config)
     num_outputs = guide.num_outputs or config.num_categories
     networks = build_networks(config, shape, num_outputs, likelihood.num_params)
     return DiscreteVAE(*networks, build_prior(config, shape), likelihood, guide)
-
-
-def build_likelihood(config: Config, event_shape: Sequence[int]) -> Likelihood:
-    """The likelihood alone, before it has seen data."""
-    return likelihood_by_name(config.likelihood, tuple(event_shape))
 
 
 def preparation_of(config: Config, event_shape: Sequence[int]) -> Preparation:
@@ -208,11 +211,6 @@ def preparation_of(config: Config, event_shape: Sequence[int]) -> Preparation:
     named = not is_own(config.likelihood)
     likelihood = config.likelihood if named else build_likelihood(config, event_shape)
     return Preparation(config.binarize, config.range, likelihood)
-
-
-def build_prior(config: Config, event_shape: Sequence[int]) -> nn.Module:
-    """The untrained prior alone."""
-    return build_part("prior", config.prior, PRIORS, config, tuple(event_shape))
 
 
 def build_elbo(config: Config, event_shape: Shape) -> ELBO:

@@ -83,7 +83,7 @@ def test_refuses_labels(labels: Tensor, message: str) -> None:
     ("sizes", "message"),
     [
         ((0, 2, 3), "Expected latents of at least 1; got 0"),
-        ((2, 2, 1), "Expected classes for the conditional prior of at least 2; got 1"),
+        ((2, 2, 1), "Expected labels of at least 2 classes for the conditional prior; got 1"),
         ((2, 2, 2, 0), "Expected width of the prior of at least 1; got 0"),
     ],
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from pyro_dvae import Config, build_vae
-from pyro_dvae.likelihoods.names import LIKELIHOODS
-from pyro_dvae.runs.parts import GUIDES, NETWORKS, PRIORS
-from pyro_dvae.specs import name_and_argument, whole
+from pyro_dvae.guides import GUIDES
+from pyro_dvae.likelihoods import LIKELIHOODS
+from pyro_dvae.networks import ENCODERS
+from pyro_dvae.priors import PRIORS
+from pyro_dvae.specs import build_named, name_and_argument
 
 
 def _config(**settings: object) -> Config:
@@ -20,12 +24,18 @@ def test_names_and_arguments() -> None:
     assert name_and_argument("mixture") == ("mixture", None)
     assert name_and_argument("mixture:20") == ("mixture", "20")
     assert name_and_argument("hierarchical:4x8") == ("hierarchical", "4x8")
-    assert whole("mixture", None, 10) == 10
-    assert whole("mixture", "7", 10) == 7
+
+
+def test_text_after_the_colon_is_of_the_type_of_the_default() -> None:
+    def build(spec: str) -> Any:
+        return build_named("prior", spec, PRIORS, {"num_latents": 2, "num_categories": 3})
+
+    assert len(build("mixture").logits) == 20
+    assert len(build("mixture:7").logits) == 7
     with pytest.raises(ValueError, match=r"Expected a whole number after mixture:; got 'x'"):
-        whole("mixture", "x", 10)
+        build("mixture:x")
     with pytest.raises(ValueError, match=r"Expected number after mixture: of at least 1; got 0"):
-        whole("mixture", "0", 10)
+        build("mixture:0")
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -39,7 +49,7 @@ def test_every_prior_and_guide_builds_by_name(prior: str, guide: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "known"),
-    [("prior", PRIORS), ("likelihood", LIKELIHOODS), ("guide", GUIDES), ("network", NETWORKS)],
+    [("prior", PRIORS), ("likelihood", LIKELIHOODS), ("guide", GUIDES), ("network", ENCODERS)],
 )
 def test_unknown_names(part: str, known: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"Expected {part} to be one of {next(iter(known))}, "):

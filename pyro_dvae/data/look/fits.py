@@ -10,7 +10,7 @@ from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent
 from pyro_dvae.data.serve.kinds import kind_of, values_of
 from pyro_dvae.data.serve.prepare import choose
-from pyro_dvae.likelihoods.names import LIKELIHOODS
+from pyro_dvae.likelihoods import LIKELIHOODS
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pyro_dvae.contracts import completed
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent
 from pyro_dvae.likelihoods.base import KINDS, Likelihood
-from pyro_dvae.likelihoods.names import named, named_likelihood
+from pyro_dvae.likelihoods.names import named_class, named_likelihood
 
 Range = tuple[float, float] | None
 
@@ -173,7 +173,7 @@ def kind_of(likelihood: str | nn.Module) -> str:
         ValueError: If there is no such likelihood, or no such kind.
     """
     if isinstance(likelihood, str):
-        return named(likelihood).likelihood.kind
+        return named_class(likelihood).kind
     kind = completed(likelihood, Likelihood).kind
     one_of(f"kind of the likelihood {type(likelihood).__name__}", kind, KINDS)
     return kind

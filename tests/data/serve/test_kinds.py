@@ -31,7 +31,7 @@ from pyro_dvae.data import (
     scan,
 )
 from pyro_dvae.data.read.extent import extent_of
-from pyro_dvae.likelihoods.names import LIKELIHOODS
+from pyro_dvae.likelihoods import LIKELIHOODS
 
 GREY = torch.arange(256, dtype=torch.uint8).reshape(64, 4)
 COUNTS = torch.tensor([[0, 3], [70, 2]])
