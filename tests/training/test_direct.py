@@ -58,7 +58,7 @@ def check_equal(fast: Any, slow: Any, vae: Any, batch: tuple[Tensor, ...]) -> No
 
 def test_the_score_function_estimators_go_directly() -> None:
     expected = {"reinforce", "reinforce, constant", "reinforce, running mean", "rloo"}
-    assert set(DIRECT) == expected
+    assert set(DIRECT) >= expected
 
 
 @pytest.mark.parametrize("options", OPTIONS)
