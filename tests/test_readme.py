@@ -101,6 +101,14 @@ def test_every_example_is_listed() -> None:
                 assert f"`{script.name}" in text(f"{folder}/README.md"), script
 
 
+def test_every_room_is_explained() -> None:
+    contributing = text(".github/CONTRIBUTING.md")
+    for folder in (ROOT / "pyro_dvae").iterdir():
+        if (folder / "__init__.py").is_file():
+            room = f"pyro_dvae/{folder.name}/" if folder.name != "assets" else "assets/"
+            assert f"`{room}`" in contributing, room
+
+
 def test_citation_names_the_version() -> None:
     assert f"version = {{{pyro_dvae.__version__}}}" in README
 
