@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .options import JsonOption, fail, user_errors
-from .report import aligned, figure, setting, unit, values
-from .summary import History, read_history, stored_figures
+from .options import JsonOption, Part, fail, user_errors
+from .report import aligned, figure, progress_of, setting, stored_figures, unit, values
 
 if TYPE_CHECKING:
-    from pyro_dvae import Config, Evaluation
+    from pyro_dvae import Config, EpochRecord, Evaluation
+    from pyro_dvae.runs import RunInfo
 
 _HEADINGS = {
     "num_latents": "D",
@@ -29,26 +29,34 @@ _HEADINGS = {
 class Row(NamedTuple):
     """A run as `compare` sees it."""
 
-    folder: Path
-    config: Config
-    datum: str
-    """What a datum is called."""
+    run: RunInfo
     settings: dict[str, Any]
     """What decided the run, its data and the library's version too."""
     measured: dict[str, Any]
     """What runs must share to be compared."""
-    epoch: int
-    """Whose weights the folder holds."""
-    history: History
+    epochs: list[EpochRecord]
     scores: Evaluation | None
     notes: list[str]
+
+    @property
+    def config(self) -> Config:
+        """The run's settings."""
+        return self.run.config
+
+    @property
+    def datum(self) -> str:
+        """What a datum is called."""
+        return unit(self.run.event_shape)
+
+    @property
+    def seconds(self) -> float:
+        """Spent in training steps."""
+        return self.epochs[-1].seconds if self.epochs else 0.0
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
-    split: Annotated[
-        str, typer.Option(help="Part of the runs' data: train, validation or test.")
-    ] = "test",
+    split: Annotated[Part, typer.Option(help="Part of the runs' data.")] = Part.test,
     as_json: JsonOption = False,
     force: Annotated[
         bool, typer.Option("--force", help="Show runs that are not comparable, and mark them.")
@@ -58,12 +66,9 @@ def compare(
 
     Example: pdvae compare runs/* --split test
     """
+    part = split.value
     with user_errors():
-        from pyro_dvae.checks import one_of
-        from pyro_dvae.data import PARTS
-
-        one_of("--split", split, PARTS)
-        rows = [_read(folder, split) for folder in runs]
+        rows = [_read(folder, part) for folder in runs]
     differences = _differences(rows)
     if differences and not force:
         fail(
@@ -77,50 +82,49 @@ def compare(
         ]
         if other:
             row.notes.insert(0, f"NOT COMPARABLE with the first: other {', '.join(other)}")
-    remarks = _remarks(rows, split)
+    remarks = _remarks(rows, part)
     if as_json:
         content = [_content(row) for row in rows]
-        facts = {"part": split, "comparable": not differences, "remarks": remarks}
+        facts = {"part": part, "comparable": not differences, "remarks": remarks}
         print(json.dumps({**facts, "runs": content}))
     else:
-        print(f"{split} part, nats per {rows[0].datum}, best ELBO first; gap: log p(x) - ELBO")
+        print(f"{part} part, nats per {rows[0].datum}, best ELBO first; gap: log p(x) - ELBO")
         print(_table(rows))
         for remark in remarks:
             print(remark)
 
 
 def _read(folder: Path, part: str) -> Row:
-    from pyro_dvae.runs.checkpoints import check_run
+    from pyro_dvae.runs import inspect_run
 
-    found = check_run(folder)
-    run, epoch = found.settings, found.epoch
-    history = read_history(folder)
-    scores, todo = stored_figures(folder, part, epoch)
-    status = history.status(run.config)
-    notes = [status] if history.epochs < run.config.epochs else []
-    data = f"{run.data.get('name')} ({run.data.get('fingerprint', 'fingerprint unknown')})"
-    measured = {
-        "data": data,
+    run = inspect_run(folder)
+    epochs, data = run.metrics, run.data
+    scores, todo = stored_figures(run, part)
+    notes = [progress_of(run.config, epochs)] if len(epochs) < run.config.epochs else []
+    notes += [todo] if todo else []
+    which = f"{data.name} ({data.fingerprint or 'fingerprint unknown'})"
+    numbers = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
+    measured: dict[str, Any] = {
+        "data": which,
         "values": _values(run.config),
-        "number of images": run.data.get(f"num_{part}"),
+        "number of images": numbers[part],
     }
-    held_out = run.data.get("held_out", {})
-    measured |= {f"{part} data": held_out[part]} if part in held_out else {}
+    measured |= {f"{part} data": data.held_out[part]} if part in data.held_out else {}
     kept = {"validation": run.config.validation, "test": run.config.test}
     if part != "test" or run.config.test is not None:  # whose rows the split chose
         measured |= {f"{name} fraction": value for name, value in kept.items()}
         measured["seed of the split"] = run.config.seed
-    settings = {**asdict(run.config), "data": data, "version": run.version}
-    notes += [todo] if todo else []
-    datum = unit(run.event_shape)
-    return Row(folder, run.config, datum, settings, measured, epoch, history, scores, notes)
+    settings = {**asdict(run.config), "data": which, "version": run.version}
+    return Row(run, settings, measured, epochs, scores, notes)
 
 
 def _values(config: Config) -> str:
     """What p(x|z) is one of; other likelihoods of the same values can be compared."""
     from pyro_dvae.data import kind_of, levels_of
+    from pyro_dvae.runs import own_code
 
-    kind = kind_of(config.likelihood)
+    is_own = config.likelihood in own_code(config)  # its kind is not known without its code
+    kind = "columns" if is_own else kind_of(config.likelihood)
     if kind == "columns":
         return config.likelihood
     if kind == "levels":
@@ -134,7 +138,7 @@ def _differences(rows: list[Row]) -> list[str]:
     for name in dict.fromkeys(name for row in rows for name in row.measured):
         folders: dict[Any, list[str]] = {}
         for row in rows:
-            folders.setdefault(row.measured.get(name), []).append(str(row.folder))
+            folders.setdefault(row.measured.get(name), []).append(str(row.run.folder))
         if len(folders) > 1:
             groups = (f"{value} in {', '.join(where)}" for value, where in folders.items())
             differences.append(f"{name} {' and '.join(groups)}")
@@ -169,7 +173,7 @@ def _table(rows: list[Row]) -> str:
         ]
 
     columns = {
-        "run": [str(row.folder) for row in rows],
+        "run": [str(row.run.folder) for row in rows],
         "ELBO": cells("elbo"),
         "log p(x)": cells("log_marginal"),
         **{f"bound({k})": cells("importance_bound", k) for k in bounds},
@@ -179,8 +183,8 @@ def _table(rows: list[Row]) -> str:
             "-" if row.scores is None else f"{row.scores.active_latents}/{row.config.num_latents}"
             for row in rows
         ],
-        "epochs": [str(row.history.epochs) for row in rows],
-        "seconds": [f"{row.history.seconds:.0f}" for row in rows],
+        "epochs": [str(len(row.epochs)) for row in rows],
+        "seconds": [f"{row.seconds:.0f}" for row in rows],
     }
     for name in _differing(rows):
         columns[_HEADINGS.get(name, name)] = [setting(row.settings[name]) for row in rows]
@@ -193,11 +197,11 @@ def _table(rows: list[Row]) -> str:
 
 def _content(row: Row) -> dict[str, Any]:
     return {
-        "run": str(row.folder),
-        "epoch": row.epoch,
-        "status": row.history.status(row.config),
-        "epochs": row.history.epochs,
-        "seconds": row.history.seconds,
+        "run": str(row.run.folder),
+        "epoch": row.run.epoch,
+        "status": progress_of(row.config, row.epochs),
+        "epochs": len(row.epochs),
+        "seconds": row.seconds,
         "d_log_k": _log_codes(row),
         "settings": row.settings,
         "figures": None if row.scores is None else asdict(row.scores),

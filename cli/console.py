@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
@@ -120,6 +121,14 @@ def complain(message: str) -> None:
 def note(message: str) -> None:
     """Print to standard error what is worth knowing, and not wrong."""
     print(with_options(message), file=sys.stderr)
+
+
+@contextmanager
+def warnings_in_lines() -> Iterator[None]:
+    """Print warnings as all else that is wrong."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: complain(str(message))
+        yield
 
 
 def for_a_bar(stream: Any) -> Any:

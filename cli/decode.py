@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
-from .rows import (
-    BLOCK,
-    KeyOption,
-    failed_writes,
-    file_for,
-    only_images,
-    open_run,
-    shade,
-    weights_of,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from .rows import KeyOption, failed_writes, file_for, only_images, open_run, weights_of
 
 _DRAWN = 100
 """Images in a PNG, at most."""
@@ -61,15 +48,14 @@ def decode(
     with user_errors():
         import torch
 
+        from pyro_dvae.runs import decode_blocks, shade_of
         from pyro_dvae.runs.tables import read_codes, write_rows
-        from pyro_dvae.streams import RandomStream
 
-        loaded, target = open_run(inputs[0] if len(inputs) == 2 else None, device, trust_code)
+        loaded, _ = open_run(inputs[0] if len(inputs) == 2 else None, device, trust_code)
         config = loaded.config
         codes, labels, index = read_codes(
             inputs[-1], config.num_latents, config.num_categories, key
         )
-        stream = RandomStream(seed, target)
     number = len(codes)
     if index is not None and torch.equal(index, torch.arange(number)):
         index = None  # it tells nothing, and alone the images need no --key
@@ -81,13 +67,12 @@ def decode(
         codes = codes[:_DRAWN]
         if number > _DRAWN:
             told = f"the first {_DRAWN} of {told}"
-    blocks = _blocks(loaded.vae, codes, config.num_categories, target, means)
-    with failed_writes(), stream:
+    blocks = decode_blocks(loaded.vae, codes, config.num_categories, means=means, seed=seed)
+    with failed_writes():
         if is_grid:
             columns = max(1, round(len(codes) ** 0.5))
-            shaded = shade(config, loaded.data)
-            images = torch.cat(list(blocks))
-            images = images if shaded is None else shaded(images)
+            images, shade = torch.cat(list(blocks)), shade_of(loaded)
+            images = images if shade is None else shade(images)
             with own_settings():
                 from pyro_dvae.runs.plots import image_grid, save_figure
 
@@ -96,14 +81,3 @@ def decode(
             write_rows(output, "images", blocks, number, labels=labels, index=index)
     drawn = "" if means else f", seed {seed}"
     print(f"{output}: {told}, codes of {inputs[-1]}; {weights_of(loaded)}{drawn}")
-
-
-def _blocks(
-    vae: Any, codes: Tensor, num_categories: int, device: Any, means: bool
-) -> Iterator[Tensor]:
-    from pyro_dvae.codes import one_hot
-
-    dtype = next(vae.parameters()).dtype
-    for index in codes.split(BLOCK):
-        x = vae.decode(one_hot(index.to(device), num_categories, dtype=dtype))
-        yield (x.mean if means else x.sample()).detach().cpu()

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .options import Device, DeviceOption, ForceOption, TrustOption, user_errors
 from .report import unit
 from .rows import (
-    BLOCK,
     DataDirOption,
     DataOption,
     KeyOption,
     RunArgument,
     failed_writes,
     file_for,
-    label_values,
     open_run,
-    read_rows,
     weights_of,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def encode(
@@ -47,14 +40,15 @@ def encode(
     """
     file_for(output, (".csv", ".npz"), force)
     with user_errors():
+        from pyro_dvae.runs import encode_blocks
         from pyro_dvae.runs.tables import write_rows
 
-        loaded, target = open_run(run, device, trust_code)
-        rows = read_rows(loaded, data, data_dir, key)
+        loaded, _ = open_run(run, device, trust_code)
+        rows = loaded.rows(data, data_dir=data_dir, key=key)
     name = "probabilities" if probabilities else "codes"
-    blocks = _blocks(loaded.vae, rows.x, target, probabilities)
-    with failed_writes():
-        labels = label_values(rows.labels, loaded.data)
+    blocks = encode_blocks(loaded.vae, rows.x, probabilities=probabilities)
+    labels = loaded.data.label_values(rows.labels)
+    with user_errors(), failed_writes():  # a file of data may have changed
         write_rows(output, name, blocks, len(rows.x), labels=labels)
     config = loaded.config
     what = "probabilities of the categories" if probabilities else "most probable codes"
@@ -62,18 +56,3 @@ def encode(
         f"{output}: {what} (D={config.num_latents}, K={config.num_categories}) of {len(rows.x)} "
         f"{unit(loaded.event_shape)}s of {rows.name}; {weights_of(loaded)}"
     )
-
-
-def _blocks(vae: Any, x: Any, device: Any, probabilities: bool) -> Iterator[Tensor]:
-    import torch
-
-    from pyro_dvae.codes import MAX_CODES, num_codes
-    from pyro_dvae.posteriors import posterior_of
-
-    for start in range(0, len(x), BLOCK):
-        with user_errors():  # a file may have changed
-            rows = x[start : start + BLOCK].to(device)
-        with torch.no_grad():
-            q = vae.posterior(rows)
-            posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
-            yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()

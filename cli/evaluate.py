@@ -5,27 +5,33 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .console import complain
-from .options import Device, DeviceOption, JsonOption, RunSeedOption, TrustOption, fail, user_errors
-from .report import report, unit
-from .rows import labels_for, load, refuse_too_many_codes
-from .summary import History, read_history
+from .options import (
+    Device,
+    DeviceOption,
+    JsonOption,
+    Part,
+    RunSeedOption,
+    TrustOption,
+    fail,
+    user_errors,
+)
+from .report import progress_of, report, unit
+from .rows import open_run, refuse_too_many_codes
 
 if TYPE_CHECKING:
-    from pyro_dvae import Evaluation
+    from pyro_dvae import EpochRecord, Evaluation, Run
 
 
 def evaluate(
     run: Annotated[
         Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
     ] = None,
-    split: Annotated[
-        str, typer.Option(help="Part of the run's data: train, validation or test.")
-    ] = "test",
+    split: Annotated[Part, typer.Option(help="Part of the run's data.")] = Part.test,
     iw_samples: Annotated[
         int, typer.Option(help="k of the importance-weighted bound; 0 leaves it out.")
     ] = 1000,
@@ -58,59 +64,73 @@ def evaluate(
         fail(f"Expected --batch-size of at least 1; got {batch_size}. Raise it.")
     with user_errors():
         import pyro_dvae
-        from pyro_dvae.checks import one_of
-        from pyro_dvae.data import PARTS
-        from pyro_dvae.evaluation import ordering
-        from pyro_dvae.runs.checkpoints import write_evaluation
+        from pyro_dvae.runs import model_batch
 
-        from .devices import pick_device
-        from .inputs import run_splits
-
-        one_of("--split", split, PARTS)
-        target = pick_device(device)
-        loaded = load(run, trust_code)
-        folder, config, facts, epoch = loaded.folder, loaded.config, loaded.data, loaded.epoch
+        loaded, target = open_run(run, device, trust_code)
+        config, part = loaded.config, split.value
         if exact:
             refuse_too_many_codes(
                 config, "--exact", "Use --no-exact, and --iw-samples for a tighter bound."
             )
-        history = read_history(folder)
-        part = run_splits(config, facts, data_dir).part(split)
-        labels = labels_for(config, part.labels, f"the {split} part")
+        epochs = loaded.metrics
+        splits = loaded.data.moved_to(data_dir=data_dir).splits()
+        x, labels = model_batch(config, splits, part, target)
         if not as_json:
             print(
-                f"{folder}: weights of epoch {epoch} ({history.status(config)}), "
-                f"{facts.get('name')} from {facts.get('source')}",
+                f"{loaded.folder}: weights of epoch {loaded.epoch} "
+                f"({progress_of(config, epochs)}), {loaded.data.name} from {loaded.data.source}",
                 flush=True,
             )
         scores = pyro_dvae.evaluate(
-            loaded.vae.to(target),
-            part.x.to(target),
-            None if labels is None else labels.to(target),
+            loaded.vae,
+            x,
+            labels,
             importance_samples=iw_samples or None,
             exact=exact,
             batch_size=batch_size,
             seed=config.seed if seed is None else seed,
         )
-    collapse = _collapse(scores, history, epoch)
+    collapse = _collapse(scores, epochs, loaded.epoch)
     if as_json:
-        about = {"run": str(folder), "part": split, "epoch": epoch, "version": loaded.version}
-        words = {"ordering": ordering(scores), "collapse": collapse}
-        settings = {"data": facts, "config": asdict(config)}
-        print(json.dumps({**about, **settings, **asdict(scores), **words}))
+        print(json.dumps(_content(loaded, part, scores, collapse)))
     else:
-        report(scores, split, config, unit(loaded.event_shape))
+        report(scores, part, config, unit(loaded.event_shape))
         if collapse is not None:
             print(collapse)
+    _store(loaded, part, scores)
+
+
+def _collapse(scores: Evaluation, epochs: list[EpochRecord], epoch: int) -> str | None:
+    """What has collapsed, and since when, with these figures for those of the weights' epoch."""
+    from pyro_dvae.evaluation import describe_collapse
+
+    rows = [record.validation_information for record in epochs]
+    known = [row for row in rows if row is not None]
+    before = known[: epoch - 1] if len(known) == len(rows) >= epoch > 0 else []
+    return describe_collapse([*before, scores.information_per_latent])
+
+
+def _content(run: Run, part: str, scores: Evaluation, collapse: str | None) -> dict[str, Any]:
+    from pyro_dvae.evaluation import ordering
+    from pyro_dvae.runs import data_to_json
+
+    return {
+        "run": str(run.folder),
+        "part": part,
+        "epoch": run.epoch,
+        "version": run.version,
+        "data": data_to_json(run.data),
+        "config": asdict(run.config),
+        **asdict(scores),
+        "ordering": ordering(scores),
+        "collapse": collapse,
+    }
+
+
+def _store(run: Run, part: str, scores: Evaluation) -> None:
+    from pyro_dvae.runs import write_evaluation
+
     try:
-        write_evaluation(folder, split, {**asdict(scores), "epoch": epoch})
+        write_evaluation(run.folder, part, scores, run.epoch)
     except (OSError, ValueError) as error:
         complain(f"the figures were not stored: {error}")
-
-
-def _collapse(scores: Evaluation, history: History, epoch: int) -> str | None:
-    from pyro_dvae.evaluation.usage import describe_collapse
-
-    # These figures stand for the weights' epoch, so that the words agree with the table above.
-    before = history.information[: epoch - 1] if len(history.information) >= epoch > 0 else []
-    return describe_collapse([*before, scores.information_per_latent])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .console import note
+from .events import require_tensorboard
 from .options import (
     Device,
     DeviceOption,
     SeedOption,
     TrustOption,
     fail,
-    parts_that_do_not_fit,
     user_errors,
 )
 from .reading import (
@@ -29,10 +29,13 @@ from .reading import (
     number_range,
     reading,
 )
+from .report import scanned, unit
+from .report import values as values_of
+from .rows import say_what_is_trusted
+from .train import train
 
 if TYPE_CHECKING:
-    from pyro_dvae import Config
-    from pyro_dvae.data import Splits
+    from pyro_dvae.runs import RunTrainer
 
 _SETTINGS = {
     "latents": "num_latents",
@@ -43,11 +46,9 @@ _SETTINGS = {
     "compile_": "compile",
 }
 """Options whose setting has another name."""
-_NO_SETTINGS = {"run_dir", "resume", "epochs", "data", "data_dir", "device", "log_every"}
-_NO_SETTINGS |= {"tensorboard", "trust_code", *READING}
-"""Options that a resumed run may change; the data are checked by themselves."""
-_LONG = 20_000
-"""Steps that repay compiling, which takes seconds and saves a tenth of each."""
+_NO_SETTINGS = {"run_dir", "resume", "data", "data_dir", "device", "log_every", "tensorboard"}
+_NO_SETTINGS |= {"trust_code", *READING}
+"""Options that `Config` does not hold."""
 
 
 def fit(
@@ -193,6 +194,8 @@ def fit(
         fail(f"Expected a new run folder or --resume; got both, {run_dir}. Leave one out.")
     if log_every < 0:
         fail(f"Expected --log-every of at least 0; got {log_every}. Raise it.")
+    if tensorboard:
+        require_tensorboard()
     options = reading(context.params)
     named = _named(context)
     values: dict[str, Any] = {
@@ -203,126 +206,77 @@ def fit(
         "validation": amount("--val", validation),
         "test": amount("--test", test),
     }
+    settings = {_SETTINGS.get(name, name): values[name] for name in named - _NO_SETTINGS}
     with user_errors():
-        from pyro_dvae import Config
-        from pyro_dvae.checks import one_of
-        from pyro_dvae.data import only_seen, open_source
-        from pyro_dvae.runs.checkpoints import (
-            STATE,
-            create_run,
-            refuse_sizes_beyond,
-            trusted_config,
-        )
-        from pyro_dvae.runs.config import ESTIMATORS
-        from pyro_dvae.runs.sizes import refuse_too_large
-        from pyro_dvae.training.backward import torch_compiles
-
-        from .devices import pick_device
-        from .events import require_tensorboard
-        from .inputs import (
-            data_facts,
-            names_of,
-            placed,
-            reading_of,
-            remembered,
-            run_source,
-            run_splits,
-        )
-        from .rows import say_what_is_trusted
-        from .settle import check_values, describe, look, settle, stem
-        from .train import train
-
-        target = pick_device(device)
-        if "estimator" in named:
-            one_of("estimator", estimator, ESTIMATORS)
-        if particles is None:
-            values["particles"] = ESTIMATORS[estimator].particles
-        settings = {
-            _SETTINGS.get(name, name): value
-            for name, value in values.items()
-            if name not in _NO_SETTINGS
-        }
         if resume is None:
-            chosen = {name: value for name, value in settings.items() if value is not None}
-            config = Config(epochs=epochs, **{"patience": None, **chosen})
-            if "patience" in named and config.patience != settings["patience"]:
-                fail("Expected validation data for --patience; got --val 0. Leave one out.")
-            source = open_source(data, data_dir=data_dir, **options)
-            found = look(source)
-            if prior.partition(":")[0] == "conditional":
-                source = only_seen(source)
-            config = settle(config, settings, source, found)
-            facts = {**placed(remembered(options), data, data_dir), **names_of(source)}
-            facts["span"] = [found.low, found.high]
-            name = f"{stem(source.name)}-d{latents}k{categories}-{estimator}"
+            training = _new(run_dir, data, data_dir, options, settings, device)
         else:
-            if trust_code:
-                say_what_is_trusted(resume)
-            run = trusted_config(resume, trust_code=trust_code)
-            refuse_sizes_beyond(resume / STATE, run.config)
-            facts, name = placed(run.data, data, data_dir), ""
-            _refuse_other_settings(
+            training = _resumed(
                 resume,
-                {**vars(run.config), **reading_of(facts)},
-                {**settings, **reading_of(remembered(options))},
-                named - _NO_SETTINGS | named & set(READING),
+                {**settings, **{name: options[name] for name in named & set(READING)}},
+                data,
+                data_dir,
+                device,
+                trust_code,
             )
-            config = replace(run.config, epochs=epochs) if "epochs" in named else run.config
-            source = run_source(facts)
-        splits = run_splits(config, facts, source=source)
-        refuse_too_large(config, splits.train.event_shape, len(splits.train), target)
-        check_values(config, splits)
-        may_compile = _try(config, splits)  # before a folder is made
-        if resume is None and compile_ is None:
-            steps = config.epochs * -(-len(splits.train) // config.batch_size)
-            is_long = target.type == "cpu" and steps >= _LONG  # on a card it is not measured
-            config = replace(config, compile=is_long and may_compile and torch_compiles())
-        facts = data_facts(facts, source, splits, config)
-        if tensorboard:
-            require_tensorboard()
-        folder = create_run(run_dir, name) if resume is None else resume
-        if resume is None:
-            print(describe(found))
-    train(
-        folder,
-        config,
-        splits,
-        facts,
-        target,
-        resume=resume is not None,
-        log_every=log_every,
-        tensorboard=tensorboard,
+    train(training, _starts(training), log_every=log_every, tensorboard=tensorboard)
+
+
+def _new(
+    folder: Path | None,
+    data: str | None,
+    data_dir: Path | None,
+    options: dict[str, Any],
+    settings: dict[str, Any],
+    device: Device,
+) -> RunTrainer:
+    from pyro_dvae import Config
+    from pyro_dvae.data import open_source
+    from pyro_dvae.runs import check_source, start_run
+
+    from .devices import pick_device
+
+    target = pick_device(device)
+    Config(**settings)  # so that a bad setting is told before the data are read
+    source = open_source(data, data_dir=data_dir, **options)
+    found = check_source(source)
+    if source.notice:
+        note(source.notice)
+    training = start_run(source, folder, found=found, device=target, **settings)
+    if settings.get("likelihood") == "mixed":
+        note(f"columns: {training.config.likelihood.removeprefix('mixed:')}")
+    print(scanned(found))
+    return training
+
+
+def _resumed(
+    folder: Path,
+    settings: dict[str, Any],
+    data: str | None,
+    data_dir: Path | None,
+    device: Device,
+    trust_code: bool,
+) -> RunTrainer:
+    from pyro_dvae.runs import resume_run
+
+    from .devices import pick_device
+
+    target = pick_device(device)
+    if trust_code:
+        say_what_is_trusted(folder)
+    return resume_run(
+        folder, data=data, data_dir=data_dir, device=target, trust_code=trust_code, **settings
     )
 
 
-def _try(config: Config, splits: Splits) -> bool:
-    """Build the model, whose networks may not fit, and take a loss, which its parts may refuse.
-
-    Returns:
-        Whether the step can be compiled.
-    """
-    import torch
-
-    from pyro_dvae import build_elbo, build_vae
-    from pyro_dvae.streams import RandomStream
-    from pyro_dvae.training.backward import needs_no_traces
-    from pyro_dvae.training.batches import check_data
-
-    shape = tuple(splits.train.event_shape)
-    with RandomStream(config.seed):
-        vae, elbo = build_vae(config, shape), build_elbo(config, shape)
-    may_compile = False
-    if config.estimator not in ("exact", "marginal"):  # which refuse nothing, and sum over codes
-        with parts_that_do_not_fit():
-            rows = check_data(vae, elbo, splits.train, None, torch.device("cpu"))
-        may_compile = needs_no_traces(vae, elbo, rows)
-    if config.compile and not may_compile:
-        fail(
-            f"Expected a step that can be compiled for --compile; got {config.estimator}, prior "
-            f"{config.prior}, guide {config.guide}. Use reinforce or rloo with the mean-field "
-            "guide and the uniform or learned prior, or leave --compile out."
-        )
-    return may_compile
+def _starts(training: RunTrainer) -> str:
+    data, config = training.data, training.config
+    kept = values_of(config, training.splits.stored["train"].dtype)
+    return (
+        f"{training.folder}: {data.name} from {data.source}, {data.num_train} training and "
+        f"{data.num_validation} validation {unit(training.event_shape)}s, {kept}, "
+        f"{config.estimator} with {config.num_particles} particles, {training.trainer.device}"
+    )
 
 
 def _named(context: typer.Context) -> set[str]:
@@ -338,19 +292,3 @@ def _hidden(text: str) -> tuple[int, ...]:
         return tuple(int(size) for size in text.split(",") if size.strip())
     except ValueError:
         fail(f"Expected --hidden as numbers with commas between; got {text!r}. Use 512,256, say.")
-
-
-def _refuse_other_settings(
-    folder: Path, its_own: dict[str, Any], settings: dict[str, Any], named: set[str]
-) -> None:
-    differences = []
-    for name in sorted(named):
-        setting = _SETTINGS.get(name, name)
-        if settings[setting] != its_own[setting]:
-            option = name.rstrip("_").replace("_", "-")
-            differences.append(f"--{option} {settings[setting]} (the run's: {its_own[setting]})")
-    if differences:
-        fail(
-            f"Expected the settings of {folder}; got {', '.join(differences)}. Leave them out, or "
-            "start a new run."
-        )

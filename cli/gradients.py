@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,11 +24,15 @@ from .options import (
     user_errors,
 )
 from .pictures import own_settings
-from .rows import failed_writes, labels_for, load
+from .report import unit
+from .rows import failed_writes, load
 
 if TYPE_CHECKING:
-    from pyro_dvae import Config
-    from pyro_dvae.diagnostics import GradientStatistics
+    import torch
+
+    from pyro_dvae import Config, DiscreteVAE, GradientStatistics
+    from pyro_dvae.data import Source
+    from pyro_dvae.training import Batch
 
 
 def gradients(
@@ -68,61 +72,26 @@ def gradients(
         fail(f"Expected at least 20 draws; got {draws}. Raise --draws.")
     if batch_size < 1:
         fail(f"Expected a batch of at least 1 image; got {batch_size}. Raise --batch-size.")
-    from .report import unit
-
+    every = estimators == "all"
     with user_errors():
         import torch
 
-        from pyro_dvae import Config, build_vae
-        from pyro_dvae.checks import one_of
-        from pyro_dvae.data import Preparation, PreparedData, choose, extent, open_source
-        from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
-        from pyro_dvae.runs.config import ESTIMATORS
-        from pyro_dvae.runs.sizes import refuse_too_large
-        from pyro_dvae.streams import RandomStream
+        from pyro_dvae import gradient_statistics, reference_gradient
 
         from .devices import pick_device
-        from .inputs import placed, run_source
 
         target = pick_device(device)
-        names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
-        for name in names:
-            one_of("estimator", name, ESTIMATORS)
-        loaded = None if fresh else load(run, trust_code)
-        if loaded is None:
-            source = open_source(data, data_dir=data_dir)
-        else:
-            source = run_source(placed(loaded.data, data, data_dir))
-        if source.notice:
-            note(source.notice)
-        event_shape = source.train.event_shape
-        datum = unit(event_shape)
-        if loaded is None:
-            what = "fresh model"
-            config = Config(num_latents=latents, num_categories=categories, seed=seed)
-            preparation = choose(extent(source.train))
-            config = replace(config, binarize=preparation.binarize)
-        else:
-            what, config = str(loaded.folder), loaded.config
-        num = min(batch_size, len(source.train))
-        refuse_too_large(replace(config, batch_size=num), event_shape, num, target)
-        if loaded is None:
-            with RandomStream(seed):
-                vae = build_vae(config, event_shape)
-        else:
-            vae = loaded.vae
-    vae = vae.to(target)
-    values = source.train.read(torch.arange(num))
-    preparation = Preparation(config.binarize, config.range, config.likelihood)
-    found = extent(source.train) if preparation.looks_at_values else None
-    x = PreparedData(values, preparation, seed=config.seed, found=found).fixed(seed).to(target)
-    stored = source.train.labels
-    with user_errors():
-        labels = labels_for(config, None if stored is None else stored[: len(x)], "the data")
-    batch = x if labels is None else (x, labels.to(target))
+        names = _names(estimators)
+        fresh_config = {"num_latents": latents, "num_categories": categories, "seed": seed}
+        model = (
+            _untrained(fresh_config, data, data_dir)
+            if fresh
+            else _of_run(run, data, data_dir, trust_code)
+        )
+        vae, batch = _prepared(model, batch_size, seed, target)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        elbos = dict(_possible(names, config, vae, batch, every=estimators == "all"))
+        elbos = dict(_possible(names, model.config, vae, batch, every=every))
         torch.manual_seed(seed)
         reference, method = reference_gradient(vae, batch)
     rows = []
@@ -130,15 +99,12 @@ def gradients(
         for row in gradient_statistics(vae, batch, elbos, reference, num_draws=draws, seed=seed):
             rows.append(row)
             advance(row)
+    num = min(batch_size, len(model.source.train))
+    about = {"model": model.name, "reference": method, "num_draws": draws, "batch_size": num}
     if as_json:
-        facts = {"model": what, "reference": method, "num_draws": draws, "batch_size": len(x)}
-        print(json.dumps({**facts, "rows": [asdict(row) for row in rows]}))
+        print(json.dumps({**about, "rows": [asdict(row) for row in rows]}))
     else:
-        print(
-            f"{what}, {len(x)} {datum}s of {source.name}, {draws} draws; reference: {method}\n"
-            f"(in the gradient of the mean ELBO per {datum}; ± one standard error)"
-        )
-        _table(rows)
+        _print(rows, model, about)
     if plot is not None:
         with failed_writes(), own_settings():
             from pyro_dvae.runs.plots import gradient_figure, save_figure
@@ -146,30 +112,91 @@ def gradients(
             save_figure(gradient_figure(rows), plot)
 
 
+class _Model(NamedTuple):
+    """The model that gradients are measured at, and the data that the batch is taken from."""
+
+    name: str
+    config: Config
+    vae: DiscreteVAE
+    source: Source
+
+
+def _names(estimators: str) -> list[str]:
+    from pyro_dvae.runs import ESTIMATORS
+
+    names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
+    for name in names:
+        if name not in ESTIMATORS:
+            fail(f"Expected estimators of {', '.join(ESTIMATORS)}; got {name!r}. Choose others.")
+    return names
+
+
+def _of_run(run: Path | None, data: str | None, data_dir: Path | None, trust_code: bool) -> _Model:
+    loaded = load(run, trust_code)
+    source = loaded.data.moved_to(data, data_dir).open()
+    return _Model(str(loaded.folder), loaded.config, loaded.vae, source)
+
+
+def _untrained(settings: dict[str, Any], data: str | None, data_dir: Path | None) -> _Model:
+    from pyro_dvae import Config
+    from pyro_dvae.data import choose, extent, open_source
+    from pyro_dvae.runs import new_model, refuse_too_large
+
+    source = open_source(data, data_dir=data_dir)
+    if source.notice:
+        note(source.notice)
+    config = replace(Config(**settings), binarize=choose(extent(source.train)).binarize)
+    refuse_too_large(config, source.train.event_shape)
+    vae, _ = new_model(config, source.train.event_shape)
+    return _Model("fresh model", config, vae, source)
+
+
+def _prepared(
+    model: _Model, batch_size: int, seed: int, device: torch.device
+) -> tuple[DiscreteVAE, Batch]:
+    """The model, and x, or (x, labels), of a batch, on the device."""
+    import torch
+
+    from pyro_dvae.data import PreparedData, extent
+    from pyro_dvae.runs import model_labels, preparation_of, refuse_too_large
+
+    config, rows = model.config, model.source.train
+    num = min(batch_size, len(rows))
+    refuse_too_large(replace(config, batch_size=num), rows.event_shape, num, device)
+    preparation = preparation_of(config, rows.event_shape)
+    found = extent(rows) if preparation.looks_at_values else None
+    values = rows.read(torch.arange(num))
+    x = PreparedData(values, preparation, seed=config.seed, found=found).fixed(seed)
+    labels = model_labels(config, None if rows.labels is None else rows.labels[:num], "the data")
+    x = x.to(device)
+    return model.vae.to(device), x if labels is None else (x, labels.to(device))
+
+
 def _possible(
-    names: list[str], config: Config, vae: Any, batch: Any, *, every: bool
+    names: list[str], config: Config, vae: DiscreteVAE, batch: Batch, *, every: bool
 ) -> Iterator[tuple[str, Any]]:
     """The estimators that this model's size and parts allow; those named must be among them."""
-    from pyro_dvae import build_elbo
-    from pyro_dvae.runs.config import ESTIMATORS
-    from pyro_dvae.training.batches import arguments
+    from torch import nn
 
-    device = next(vae.parameters()).device
+    from pyro_dvae import build_elbo
+    from pyro_dvae.runs import ESTIMATORS
+
+    arguments = batch if isinstance(batch, tuple) else (batch,)
     # The gradients of the ELBO, however the run was trained.
     own: dict[str, Any] = {"temperature": None, "beta": 1.0, "free_bits": 0.0, "annealing": 0}
     for name in names:
         try:
             particles = ESTIMATORS[name].particles
             setting = replace(config, estimator=name, num_particles=particles, **own)
-            elbo: Any = build_elbo(setting, arguments(batch)[0].shape[1:])
-            if hasattr(elbo, "to"):
-                elbo.to(device)
-            elbo.loss(vae.model, vae.guide, *arguments(batch))
+            elbo: Any = build_elbo(setting, arguments[0].shape[1:])
+            if isinstance(elbo, nn.Module):
+                elbo.to(arguments[0].device)
+            elbo.loss(vae.model, vae.guide, *arguments)
             yield name, elbo
         except (TypeError, ValueError) as refusal:
             if not every:
                 fail(f"{name}: {refusal}")
-            print(f"{name} is left out: {refusal}", file=sys.stderr)
+            note(f"{name} is left out: {refusal}")
 
 
 class _Bar:
@@ -196,7 +223,13 @@ class _Bar:
         self.bar.update(self.task, advance=1, description=row.estimator)
 
 
-def _table(rows: list[GradientStatistics]) -> None:
+def _print(rows: list[GradientStatistics], model: _Model, about: dict[str, Any]) -> None:
+    datum = unit(model.source.train.event_shape)
+    print(
+        f"{model.name}, {about['batch_size']} {datum}s of {model.source.name}, "
+        f"{about['num_draws']} draws; reference: {about['reference']}\n"
+        f"(in the gradient of the mean ELBO per {datum}; ± one standard error)"
+    )
     for part in dict.fromkeys(row.part for row in rows):
         print(
             f"\n{part:18} {'|bias|':>18} {'bias/|e|':>9} {'variance':>20} {'signal/noise':>16} "

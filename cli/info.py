@@ -8,13 +8,16 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from .options import JsonOption, fail, user_errors
-from .report import aligned, figure, setting, unit
-from .summary import History, read_history, stored_figures
+from .report import aligned, figure, progress_of, setting, stored_figures, unit
+
+if TYPE_CHECKING:
+    from pyro_dvae import EpochRecord
+    from pyro_dvae.runs import RunInfo
 
 T = TypeVar("T")
 
@@ -30,7 +33,7 @@ def info(
     Example: pdvae info runs/mnist-d4k8-rloo-1
     """
     with user_errors():
-        from pyro_dvae.runs.checkpoints import CONFIG, newest_run, read_config
+        from pyro_dvae.runs import CONFIG, newest_run, read_config
 
         folder = run or newest_run()
         if not (folder / CONFIG).exists():
@@ -43,7 +46,14 @@ def info(
 
 def _content(folder: Path) -> dict[str, Any]:
     """Everything that can be read, and under "damaged" why the rest cannot."""
-    from pyro_dvae.runs.checkpoints import STATE, check_run, own_code, read_config, read_evaluation
+    from pyro_dvae.runs import (
+        STATE,
+        data_to_json,
+        inspect_run,
+        own_code,
+        read_config,
+        read_evaluation,
+    )
 
     damaged: list[str] = []
 
@@ -55,29 +65,26 @@ def _content(folder: Path) -> dict[str, Any]:
             return None
 
     content: dict[str, Any] = {"run": str(folder)}
-    settings = attempt(read_config, folder)
-    if settings is not None:
-        content |= {**settings._asdict(), "config": asdict(settings.config)}
-        content["code"] = own_code(settings.config)
-    run = None if settings is None else attempt(check_run, folder)
+    file = attempt(read_config, folder)
+    if file is not None:
+        content |= {**file._asdict(), "config": asdict(file.config)}
+        content |= {"data": data_to_json(file.data), "code": own_code(file.config)}
+    run = None if file is None else attempt(inspect_run, folder)
     if run is not None:
-        content["weights_epoch"] = run.epoch
-        content["num_parameters"] = run.num_parameters
+        content |= {"weights_epoch": run.epoch, "num_parameters": run.num_parameters}
     stopped = attempt(_stopped, folder) if (folder / STATE).exists() else None
     content["stopped"] = stopped
-    history = attempt(_history, folder, 0 if stopped is None else stopped["epoch"])
-    if history is not None:
-        content |= history._asdict()
+    epochs = attempt(_epochs, folder, 0 if stopped is None else stopped["epoch"])
+    if epochs is not None:
+        content |= _history(epochs)
     content["status"] = content["continue"] = None
-    if settings is not None and history is not None:
-        content["status"] = status = history.status(settings.config)
+    if file is not None and epochs is not None:
+        content["status"] = status = progress_of(file.config, epochs)
         if stopped is not None:
-            content["continue"] = _continue(folder, status, settings.config.epochs)
+            content["continue"] = _continue(folder, status, file.config.epochs)
     content["evaluation"] = attempt(read_evaluation, folder) or {}
     content["figures"] = {
-        part: attempt(_figures, folder, part, run.epoch, unit(run.settings.event_shape))
-        for part in content["evaluation"]
-        if run is not None
+        part: attempt(_figures, run, part) for part in content["evaluation"] if run is not None
     }
     content["files"] = {
         path.name: path.stat().st_size
@@ -89,7 +96,7 @@ def _content(folder: Path) -> dict[str, Any]:
 
 def _stopped(folder: Path) -> dict[str, int]:
     """Where a training would continue from."""
-    from pyro_dvae.runs.checkpoints import STATE, read_state
+    from pyro_dvae.runs import STATE, read_state
 
     progress = read_state(folder).progress
     try:
@@ -101,16 +108,29 @@ def _stopped(folder: Path) -> dict[str, int]:
         ) from error
 
 
-def _history(folder: Path, trained: int) -> History:
-    from pyro_dvae.runs.checkpoints import METRICS
+def _epochs(folder: Path, trained: int) -> list[EpochRecord]:
+    from pyro_dvae.runs import METRICS, read_epochs
 
-    history = read_history(folder)
-    if history.epochs < trained:  # each is written there before it is in the state
+    epochs = read_epochs(folder)
+    done = epochs[-1].epoch if epochs else 0
+    if done < trained:  # each is written there before it is in the state
         raise ValueError(
             f"Expected the {trained} epochs of the training in {folder / METRICS}; got "
-            f"{history.epochs}. Restore the file."
+            f"{done}. Restore the file."
         )
-    return history
+    return epochs
+
+
+def _history(epochs: list[EpochRecord]) -> dict[str, Any]:
+    best = next((record for record in reversed(epochs) if record.is_best), None)
+    information = [record.validation_information for record in epochs]
+    return {
+        "epochs": epochs[-1].epoch if epochs else 0,
+        "best": 0 if best is None else best.epoch,
+        "best_elbo": None if best is None else best.validation_elbo,
+        "seconds": epochs[-1].seconds if epochs else 0.0,
+        "information": [] if None in information else information,
+    }
 
 
 def _continue(folder: Path, status: str, epochs: int) -> str | None:
@@ -120,8 +140,8 @@ def _continue(folder: Path, status: str, epochs: int) -> str | None:
     return command if status.startswith("unfinished") else None
 
 
-def _figures(folder: Path, part: str, epoch: int, datum: str) -> str:
-    scores, todo = stored_figures(folder, part, epoch)
+def _figures(run: RunInfo, part: str) -> str:
+    scores, todo = stored_figures(run, part)
     if scores is None:
         return todo
     names = {
@@ -131,7 +151,7 @@ def _figures(folder: Path, part: str, epoch: int, datum: str) -> str:
     }
     known = {label: name for label, name in names.items() if getattr(scores, name) is not None}
     texts = [f"{label} {figure(scores, name)}" for label, name in known.items()]
-    return f"{', '.join(texts)} nats/{datum}"
+    return f"{', '.join(texts)} nats/{unit(run.event_shape)}"
 
 
 def _lines(content: dict[str, Any]) -> list[tuple[str, str]]:
@@ -162,7 +182,7 @@ def _lines(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _setting_lines(content: dict[str, Any]) -> list[tuple[str, str]]:
-    from pyro_dvae.codes import describe_codes
+    from pyro_dvae.evaluation import describe_codes
 
     config, data = content["config"], content["data"]
     fingerprint = data.get("fingerprint", "unknown")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .compare import compare
-from .console import complain, surviving_output
+from .console import complain, surviving_output, warnings_in_lines
 from .data import data
 from .decode import decode
 from .encode import encode
@@ -81,7 +81,8 @@ def _run(args: list[str] | None) -> int:
         complain("Expected Python with its docstrings, which Pyro reads; got -OO. Use -O.")
         return 2
     try:
-        status = app(args, standalone_mode=False)
+        with warnings_in_lines():
+            status = app(args, standalone_mode=False)
     except CommandError as error:
         complain(str(error))
         return error.status

@@ -21,6 +21,14 @@ class Device(str, Enum):
     mps = "mps"
 
 
+class Part(str, Enum):
+    """A part of a run's data."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
 DeviceOption = Annotated[
     Device, typer.Option(help="auto: CUDA where there is one, else the CPU. One device is used.")
 ]
@@ -69,15 +77,6 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        raise CommandError(str(error)) from error
-
-
-@contextmanager
-def parts_that_do_not_fit() -> Iterator[None]:
-    """Likewise of parts of a model that cannot be combined: a TypeError, elsewhere a bug."""
-    try:
-        yield
-    except TypeError as error:
         raise CommandError(str(error)) from error
 
 

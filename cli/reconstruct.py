@@ -16,11 +16,8 @@ from .rows import (
     RunArgument,
     failed_writes,
     file_for,
-    grey,
     only_images,
     open_run,
-    read_rows,
-    shade,
     weights_of,
 )
 
@@ -54,20 +51,19 @@ def reconstruct(
         import torch
 
         from pyro_dvae.data import extent
+        from pyro_dvae.runs import brightness, shade_of
 
         loaded, target = open_run(run, device, trust_code)
         only_images(loaded)
-        rows = read_rows(loaded, input_file or "test", data_dir, key)
+        rows = loaded.rows(input_file or "test", data_dir=data_dir, key=key)
         x = rows.x[:num]
         values = rows.stored.read(torch.arange(len(x)))
-        high = extent(rows.stored).high
-        shown = grey(x, values, high, loaded.config, loaded.data).to(target)
-        shaded = shade(loaded.config, loaded.data)
-
+        shown = brightness(loaded, x, values, extent(rows.stored).high).to(target)
     with failed_writes(), own_settings():
         from pyro_dvae.runs.plots import reconstruction_figure, save_figure
 
-        save_figure(reconstruction_figure(loaded.vae, shown, x.to(target), seed, shaded), output)
+        shade = shade_of(loaded)
+        save_figure(reconstruction_figure(loaded.vae, shown, x.to(target), seed, shade), output)
     print(
         f"{output}: {len(x)} images of {rows.name}, means and draws of p(x|z) at their most "
         f"probable codes; {weights_of(loaded)}, seed {seed}"

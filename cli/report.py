@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyro_dvae import Config, Evaluation
+    from pyro_dvae import Config, EpochRecord, Evaluation
+    from pyro_dvae.data import Scan
+    from pyro_dvae.runs import RunInfo
 
 
 _DENSITY = "a bound on a log density, in the units of the values: it may be positive"
@@ -26,14 +29,63 @@ def values(config: Config, dtype: Any = None) -> str:
         dtype: of the values as stored, to tell how they become those of the likelihood.
     """
     from pyro_dvae.data import describe_kind, kind_of
+    from pyro_dvae.runs import own_code
 
     within = "" if config.range is None else f" within {config.range[0]:g},{config.range[1]:g}"
-    if kind_of(config.likelihood) == "bits":
+    is_own = config.likelihood in own_code(config)  # its kind is not known without its code
+    if not is_own and kind_of(config.likelihood) == "bits":
         return f"{config.binarize}{within} binarisation"
-    if dtype is None:
+    if dtype is None or is_own:
         return f"{config.likelihood} likelihood{within}"
     how = describe_kind(config.likelihood, dtype, config.range)
     return f"{config.likelihood} likelihood of {how}"
+
+
+def progress_of(config: Config, epochs: Sequence[EpochRecord]) -> str:
+    """How far a training came: "complete, 50 of 50 epochs".
+
+    Args:
+        config: the run's settings.
+        epochs: those that are complete.
+    """
+    from pyro_dvae.runs import training_status
+
+    done = epochs[-1].epoch if epochs else 0
+    return f"{training_status(config, epochs)}, {done} of {config.epochs} epochs"
+
+
+def stored_figures(run: RunInfo, part: str) -> tuple[Evaluation | None, str]:
+    """The stored figures of a run's weights, or None and what to do.
+
+    Args:
+        run: the run.
+        part: of its data, "test" say.
+
+    Raises:
+        ValueError: a damaged file.
+    """
+    from pyro_dvae.runs import stored_evaluation
+
+    stored = stored_evaluation(run.folder, part)
+    option = "" if part == "test" else f" --split {part}"
+    todo = f"run pdvae evaluate {shlex.quote(str(run.folder))}{option}"
+    if stored is None:
+        return None, f"no {part} figures: {todo}"
+    if stored.epoch != run.epoch:
+        return None, f"{part} figures of epoch {stored.epoch}, weights of {run.epoch}: {todo}"
+    return stored.evaluation, ""
+
+
+def scanned(found: Scan) -> str:
+    """What a look at all data found, in one line."""
+    shape = " x ".join(map(str, found.event_shape)) or "a single number"
+    distinct = "" if found.num_distinct is None else f" ({found.num_distinct} distinct)"
+    classes = "" if found.classes is None else f", {len(found.classes)} classes"
+    duplicates = f", {found.num_duplicates:,} duplicates" if found.num_duplicates else ""
+    return (
+        f"data: {found.num_data:,} rows of {shape}, {found.dtype}, {found.low:g} to "
+        f"{found.high:g}{distinct}{classes}{duplicates}, none missing or infinite"
+    )
 
 
 def report(scores: Evaluation, part: str, config: Config, datum: str = "image") -> None:
@@ -45,8 +97,7 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
         config: the run's settings.
         datum: what a datum is called.
     """
-    from pyro_dvae.evaluation import ordering
-    from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION
+    from pyro_dvae.evaluation import ACTIVE_INFORMATION, ordering
 
     errors = scores.standard_errors
     summed = "log Z estimated" if "elbo" in errors else "exact"

@@ -11,21 +11,16 @@ import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
-from .rows import failed_writes, file_for, label_values, only_images, open_run, shade
+from .rows import failed_writes, file_for, only_images, open_run
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from torch import Tensor
-
-    from pyro_dvae import Config, Run
+    from pyro_dvae import Run
 
 _LOWER = "-n, or write rows with -o samples.csv"
 _MOST = 100_000
 """Data drawn by one command."""
 _FIGURE_POINTS = 2**24
 """Points of a picture that matplotlib draws, with its title, at 36 bytes each."""
-_BLOCK_NUMBERS = 2**22
-"""Elements of data and codes that are in memory at once while a table is written."""
 
 
 def sample(
@@ -58,158 +53,60 @@ def sample(
     output = Path("grid.png") if output is None else output
     file_for(output, (".png", ".csv"), force)
     with user_errors():
-        from pyro_dvae.memory import refuse_bytes
-
-        loaded, target = open_run(run, device, trust_code)
-        config = loaded.config
-        wanted = None if label is None else _class(label, loaded)
-        if output.suffix.lower() == ".png":
-            only_images(loaded)
-            is_figure = _points(num, loaded.event_shape) <= _FIGURE_POINTS
-            needed = 16 * num * math.prod(loaded.event_shape)
-            refuse_bytes(f"a picture of {num} images", needed, _LOWER)
-        names = _columns(loaded)
-    vae, facts = loaded.vae, loaded.data
-    shown = "means of p(x|z)" if means else "draws from p(x|z)"
+        loaded, _ = open_run(run, device, trust_code)
+        wanted = None if label is None else loaded.class_number(label)
+        is_picture = output.suffix.lower() == ".png"
+        if is_picture:
+            _check_picture(loaded, num)
     with failed_writes():
-        if output.suffix.lower() == ".png":
-            options: dict[str, Any] = {"means": means, "label": wanted}
-            with own_settings():
-                from pyro_dvae.runs.plots import save_figure, save_mosaic
-
-                if is_figure:
-                    figure = sample_grid(vae, config, facts, num, seed, target, **options)
-                    save_figure(figure, output)
-                else:
-                    images, columns, *_ = _images(vae, config, facts, num, seed, target, **options)
-                    save_mosaic(images, columns, output)
+        if is_picture:
+            _draw(loaded, num, means, wanted, seed, output)
         else:
-            from pyro_dvae.runs.tables import write_csv
-
-            labels = _labels(config, num, wanted)
-            header = names if labels is None else ["label", *names]
-            write_csv(output, header, _rows(loaded, num, means, labels, seed, target))
+            _write(loaded, num, means, wanted, seed, output)
+    shown = "means of p(x|z)" if means else "draws from p(x|z)"
     of = "" if label is None else f" of label {label}"
     print(f"{output}: {num} {shown}{of} of {loaded.folder}, seed {seed}")
 
 
-def _rows(
-    run: Run, num: int, means: bool, labels: Tensor | None, seed: int, device: Any
-) -> Iterator[list[Any]]:
-    """Rows of a table, the label first where there are labels; memory holds one block of them."""
-    from pyro_dvae.streams import RandomStream
+def _check_picture(run: Run, num: int) -> None:
+    from pyro_dvae.runs import refuse_bytes
 
-    code = run.config.num_latents * run.config.num_categories
-    block = max(1, _BLOCK_NUMBERS // (math.prod(run.event_shape) + code))
-    known = label_values(labels, run.data)
-    stream = RandomStream(seed, device)
-    for start in range(0, num, block):
-        stop = min(start + block, num)
-        given = None if labels is None else labels[start:stop].to(device)
-        with stream:
-            x = run.vae.sample(stop - start, means=means, labels=given)
-        before = [[]] * len(x) if known is None else known[start:stop, None].tolist()
-        for y, row in zip(before, x.cpu().flatten(1).tolist(), strict=True):
-            yield [*y, *row]
+    only_images(run)
+    refuse_bytes(f"a picture of {num} images", 16 * num * math.prod(run.event_shape), _LOWER)
+
+
+def _draw(run: Run, num: int, means: bool, label: int | None, seed: int, output: Path) -> None:
+    from pyro_dvae.runs import sample_grid
+
+    grid = sample_grid(run, num, means=means, label=label, seed=seed)
+    with own_settings():
+        from pyro_dvae.runs.plots import image_grid, save_figure, save_mosaic
+
+        if _points(num, run.event_shape) <= _FIGURE_POINTS:
+            save_figure(image_grid(*grid), output)
+        else:
+            save_mosaic(grid.images, grid.num_columns, output)
+
+
+def _write(run: Run, num: int, means: bool, label: int | None, seed: int, output: Path) -> None:
+    from pyro_dvae.runs import sample_blocks
+    from pyro_dvae.runs.tables import write_csv
+
+    columns = run.data.columns or ()
+    number = math.prod(run.event_shape)
+    names = list(columns) if len(columns) == number else [f"x{i}" for i in range(number)]
+
+    def rows() -> Iterator[list[Any]]:
+        for x, labels in sample_blocks(run, num, means=means, label=label, seed=seed):
+            known = run.data.label_values(labels)
+            before = [[]] * len(x) if known is None else known[:, None].tolist()
+            for y, row in zip(before, x.flatten(1).tolist(), strict=True):
+                yield [*y, *row]
+
+    write_csv(output, ["label", *names] if run.config.num_classes else names, rows())
 
 
 def _points(num: int, event_shape: tuple[int, ...]) -> float:
     """Of the figure that `image_grid` makes, at 150 points per inch."""
     side = num**0.5 * 0.55 * 150
     return side * side * event_shape[-2] / event_shape[-1]
-
-
-def sample_grid(
-    vae: Any,
-    config: Config,
-    facts: dict[str, Any],
-    num: int,
-    seed: int,
-    device: Any,
-    *,
-    means: bool = True,
-    label: int | None = None,
-) -> Figure:
-    """A grid of images, a row a class where the prior is conditional and no label is named.
-
-    Args:
-        vae: the model, on the device.
-        config: the run's settings.
-        facts: what it remembers of its data.
-        num: images.
-        seed: of the draws.
-        device: the model's.
-        means: of p(x|z), in place of draws from it.
-        label: the one class to draw.
-    """
-    from pyro_dvae.runs.plots import image_grid
-
-    return image_grid(*_images(vae, config, facts, num, seed, device, means, label))
-
-
-def _images(
-    vae: Any,
-    config: Config,
-    facts: dict[str, Any],
-    num: int,
-    seed: int,
-    device: Any,
-    means: bool,
-    label: int | None,
-) -> tuple[Tensor, int, str, list[str]]:
-    """The images of `sample_grid`, how many stand in a row, its title and the names of rows."""
-    labels = _labels(config, num, label)
-    x = _draw(vae, num, means, labels, seed, device)
-    shaded = shade(config, facts)
-    images = x if shaded is None else shaded(x)
-    shown = f"{'means of' if means else 'draws from'} p(x|z), z from the prior"
-    columns, rows = min(num, max(1, round(num**0.5))), []
-    if labels is not None and label is None and num >= config.num_classes:
-        columns = num // config.num_classes
-        images = images[: columns * config.num_classes]
-        names = facts.get("label_names") or range(config.num_classes)
-        rows, shown = [str(name) for name in names], f"{shown} given the label"
-    return images, columns, shown, rows
-
-
-def _draw(vae: Any, num: int, means: bool, labels: Tensor | None, seed: int, device: Any) -> Tensor:
-    from pyro_dvae.streams import RandomStream
-
-    with RandomStream(seed, device):
-        x = vae.sample(num, means=means, labels=None if labels is None else labels.to(device))
-    return x.cpu()
-
-
-def _labels(config: Config, num: int, label: int | None) -> Tensor | None:
-    """(num,) the one class, or all of them in turn, as many of each."""
-    import torch
-
-    if not config.num_classes:
-        return None
-    if label is not None:
-        return torch.full((num,), label)
-    each = max(1, num // config.num_classes)
-    return (torch.arange(num) // each).clamp(max=config.num_classes - 1)
-
-
-def _class(label: str, run: Run) -> int:
-    if not run.config.num_classes:
-        fail(
-            f"Expected no --label for {run.folder}, whose prior knows none; got {label}. Leave it "
-            "out, or train with --prior conditional."
-        )
-    names = [str(i) for i in range(run.config.num_classes)]
-    names = list(run.data.get("label_names") or names)
-    if label in names:
-        return names.index(label)
-    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    fail(f"Expected a label of {run.folder}: {shown}; got {label!r}. Name one.")
-
-
-def _columns(run: Run) -> list[str]:
-    """The names of a datum's elements."""
-    import math
-
-    names = run.data.get("columns")
-    number = math.prod(run.event_shape)
-    return list(names) if names and len(names) == number else [f"x{i}" for i in range(number)]

@@ -23,17 +23,13 @@ from .options import (
 from .report import unit
 from .report import values as described
 from .rows import (
-    BLOCK,
     DataDirOption,
     DataOption,
     KeyOption,
     RunArgument,
     failed_writes,
     file_for,
-    label_values,
-    labels_for,
     open_run,
-    read_rows,
     refuse_too_many_codes,
     weights_of,
 )
@@ -41,6 +37,11 @@ from .rows import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pyro_dvae import Run
+    from pyro_dvae.runs import PreparedRows
+
+_BLOCK = 256
+"""Data that are scored at once."""
 _SHOWN = 20
 _LISTED = 2**14
 """Data whose figures are in lists at once."""
@@ -87,39 +88,30 @@ def score(
     if output is not None:
         file_for(output, (".csv",), force)
     with user_errors():
+        from pyro_dvae.runs import model_labels
         from pyro_dvae.runs.tables import write_csv
 
         loaded, target = open_run(run, device, trust_code)
         if bound is Bound.exact:
             refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
-        rows = read_rows(loaded, data, data_dir, key, labelled=True)
+        rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=True)
         draws = loaded.config.seed if seed is None else seed
-        labels = labels_for(loaded.config, rows.labels, rows.name)
+        labels = model_labels(loaded.config, rows.labels, rows.name)
         given = None if labels is None else labels.to(target)
         like = next(loaded.vae.parameters())
         scored = _values(loaded.vae, rows.x.to(like), given, bound, iw_samples, draws)
-    scores = _Scores(label_values(rows.labels, loaded.data), *scored)
+    scores = _Scores(loaded.data.label_values(rows.labels), *scored)
     if output is not None:
         with failed_writes():
             write_csv(output, scores.header, scores.ranked(len(scores.values)))
     shown = list(scores.ranked(top or (_SHOWN if output is None else 0)))
     mean, error = scores.mean()
     if as_json:
-        facts = {
-            "run": str(loaded.folder),
-            "epoch": loaded.epoch,
-            "version": loaded.version,
-            "data": rows.name,
-            "binarize": loaded.config.binarize,
-            "likelihood": loaded.config.likelihood,
-            "num_data": len(scores.values),
-            "bound": bound.value,
-            "importance_samples": iw_samples if bound is Bound.importance else None,
-            "mean": mean,
-            "standard_error": error,
-        }
+        k = iw_samples if bound is Bound.importance else None
+        facts = {"bound": bound.value, "importance_samples": k, "mean": mean}
         named = [dict(zip(scores.header, row, strict=True)) for row in shown]
-        print(json.dumps({**facts, "scores": named}))
+        about = {**_about(loaded, rows), **facts, "standard_error": error}
+        print(json.dumps({**about, "scores": named}))
         return
     name = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}[bound.value]
     datum = unit(loaded.event_shape)
@@ -133,6 +125,18 @@ def score(
         print(" ".join(f"{column:>14}" for column in scores.header))
     for row in shown:
         print(" ".join(f"{x:14}" if isinstance(x, int) else f"{x:14.3f}" for x in row))
+
+
+def _about(run: Run, rows: PreparedRows) -> dict[str, Any]:
+    return {
+        "run": str(run.folder),
+        "epoch": run.epoch,
+        "version": run.version,
+        "data": rows.name,
+        "binarize": run.config.binarize,
+        "likelihood": run.config.likelihood,
+        "num_data": len(rows.x),
+    }
 
 
 class _Scores(NamedTuple):
@@ -175,7 +179,7 @@ class _Scores(NamedTuple):
 def _values(
     vae: Any, x: Any, labels: Tensor | None, bound: Bound, iw_samples: int, seed: int
 ) -> tuple[Tensor, Tensor | None, float]:
-    from pyro_dvae.evaluation.scoring import datum_terms
+    from pyro_dvae.evaluation import datum_terms
 
     terms = datum_terms(
         vae,
@@ -184,7 +188,7 @@ def _values(
         exact=True if bound is Bound.exact else None,
         importance_samples=iw_samples if bound is Bound.importance else None,
         num_samples=16,
-        batch_size=BLOCK,
+        batch_size=_BLOCK,
         seed=seed,
     )
     name = {"elbo": "elbo", "importance": "importance_bound", "exact": "log_marginal"}[bound.value]

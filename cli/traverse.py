@@ -18,8 +18,6 @@ from .rows import (
     file_for,
     only_images,
     open_run,
-    read_rows,
-    shade,
     weights_of,
 )
 
@@ -47,15 +45,15 @@ def traverse(
     with user_errors():
         loaded, target = open_run(run, device, trust_code)
         only_images(loaded)
-        rows = read_rows(loaded, input_file or "test", data_dir, key)
+        rows = loaded.rows(input_file or "test", data_dir=data_dir, key=key)
         if not 0 <= index < len(rows.x):
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
         x = rows.x[index : index + 1][0].to(target)
     with failed_writes(), own_settings():
+        from pyro_dvae.runs import shade_of
         from pyro_dvae.runs.plots import latents_figure, save_figure
 
-        shaded = shade(loaded.config, loaded.data)
-        save_figure(latents_figure(loaded.vae, x, shaded), output)
+        save_figure(latents_figure(loaded.vae, x, shade_of(loaded)), output)
     config = loaded.config
     print(
         f"{output}: means of p(x|z), D={config.num_latents} latents varied over K="

@@ -17,7 +17,7 @@ Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
 
 from pyro_dvae._version import __version__
 from pyro_dvae.data import BinaryImages, Images, load_images, split
-from pyro_dvae.diagnostics import gradient_statistics, reference_gradient
+from pyro_dvae.diagnostics import GradientStatistics, gradient_statistics, reference_gradient
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
@@ -62,8 +62,8 @@ from pyro_dvae.priors import (
     UniformPrior,
     VampPrior,
 )
-from pyro_dvae.runs.checkpoints import Run, load_run
 from pyro_dvae.runs.config import Config, build_elbo, build_vae
+from pyro_dvae.runs.run import Run, load_run
 from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
 from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.records import EpochRecord
@@ -94,6 +94,7 @@ __all__ = [
     "EpochRecord",
     "Evaluation",
     "GappedStraightThroughELBO",
+    "GradientStatistics",
     "Guide",
     "GumbelSoftmaxELBO",
     "HierarchicalPrior",

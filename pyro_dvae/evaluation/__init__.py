@@ -1,5 +1,6 @@
 """Evaluation of a model on data: exact figures where K^D codes can be summed, bounds beyond."""
 
+from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
@@ -8,14 +9,17 @@ from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
 
 __all__ = [
     "ACTIVE_INFORMATION",
+    "MAX_CODES",
     "MAX_SUMMED_CODES",
     "DatumTerms",
     "Evaluation",
     "datum_scores",
     "datum_terms",
+    "describe_codes",
     "describe_collapse",
     "evaluate",
     "exact_terms",
     "log_marginal",
+    "num_codes",
     "ordering",
 ]

@@ -1,6 +1,68 @@
 """Runs: settings, the parts that they name, and the folder that a training leaves behind."""
 
-from pyro_dvae.runs.checkpoints import Run, load_run
-from pyro_dvae.runs.config import Config, build_elbo, build_vae
+from pyro_dvae.memory import refuse_bytes
+from pyro_dvae.runs.blocks import decode_blocks, encode_blocks, sample_blocks
+from pyro_dvae.runs.checkpoints import STATE, newest_run, read_state
+from pyro_dvae.runs.config import ESTIMATORS, Config, build_elbo, build_vae, preparation_of
+from pyro_dvae.runs.log import (
+    METRICS,
+    read_epochs,
+    read_evaluation,
+    stored_evaluation,
+    training_status,
+    write_evaluation,
+)
+from pyro_dvae.runs.pictures import brightness, example_images, sample_grid, shade_of
+from pyro_dvae.runs.record import DataRecord
+from pyro_dvae.runs.resolve import check_source, resolve_settings
+from pyro_dvae.runs.rows import PreparedRows, model_batch, model_labels
+from pyro_dvae.runs.run import Run, RunInfo, inspect_run, load_run
+from pyro_dvae.runs.run_trainer import RunTrainer
+from pyro_dvae.runs.settings import CONFIG, data_to_json, own_code, read_config
+from pyro_dvae.runs.sizes import refuse_too_large
+from pyro_dvae.runs.start import new_model, resume_run, start_prior, start_run
 
-__all__ = ["Config", "Run", "build_elbo", "build_vae", "load_run"]
+__all__ = [
+    "CONFIG",
+    "ESTIMATORS",
+    "METRICS",
+    "STATE",
+    "Config",
+    "DataRecord",
+    "PreparedRows",
+    "Run",
+    "RunInfo",
+    "RunTrainer",
+    "brightness",
+    "build_elbo",
+    "build_vae",
+    "check_source",
+    "data_to_json",
+    "decode_blocks",
+    "encode_blocks",
+    "example_images",
+    "inspect_run",
+    "load_run",
+    "model_batch",
+    "model_labels",
+    "new_model",
+    "newest_run",
+    "own_code",
+    "preparation_of",
+    "read_config",
+    "read_epochs",
+    "read_evaluation",
+    "read_state",
+    "refuse_bytes",
+    "refuse_too_large",
+    "resolve_settings",
+    "resume_run",
+    "sample_blocks",
+    "sample_grid",
+    "shade_of",
+    "start_prior",
+    "start_run",
+    "stored_evaluation",
+    "training_status",
+    "write_evaluation",
+]

@@ -1,22 +1,32 @@
-"""What a run folder tells of a training and of its evaluations, in lines and figures of JSON."""
+"""`metrics.jsonl`, a line per epoch of a training, and `evaluation.json`, its figures."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 from filelock import Timeout
 
+from pyro_dvae.evaluation import Evaluation
+from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.storage import LOCK, locked, read_json, regular, write_atomically, write_json
 from pyro_dvae.training.records import EpochRecord
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 
+Status = Literal["complete", "stopped early", "unfinished"]
+
+_LATER = ("validation_log_marginal", "validation_information")
+"""Figures that the first versions did not write."""
+_COMPARED = ("elbo", "log_marginal", "importance_bound", "posterior_gap", "active_latents")
+"""Figures that have to be finite, for runs are compared by them."""
 _LONGEST = 2**24
 """Bytes of a line: the information of 800,000 latents."""
 _PATIENCE = 60.0
@@ -89,6 +99,16 @@ def _types() -> dict[str, Any]:
     return {**get_type_hints(EpochRecord), "step": int, "train_elbo": float | None}
 
 
+def read_epochs(folder: str | Path) -> list[EpochRecord]:
+    """The epochs that a run folder's `metrics.jsonl` tells of, in order.
+
+    Raises:
+        ValueError: a damaged file, or an epoch without one of its figures.
+        OSError: the file cannot be read.
+    """
+    return epoch_records(folder, read_metrics(folder))
+
+
 def epoch_records(folder: str | Path, lines: list[dict[str, Any]]) -> list[EpochRecord]:
     """The epochs that lines of `metrics.jsonl` tell of; what else they hold is left out.
 
@@ -103,18 +123,32 @@ def epoch_records(folder: str | Path, lines: list[dict[str, Any]]) -> list[Epoch
     names = get_type_hints(EpochRecord)
     for line in lines:
         if "epoch" in line and "step" not in line:
-            missing = [name for name in names if name not in line]
+            known: dict[str, Any] = {**dict.fromkeys(_LATER), **line}
+            missing = [name for name in names if name not in known]
             if missing:
                 raise ValueError(
                     f"Expected {', '.join(names)} of each epoch in {Path(folder) / METRICS}; got "
                     f"epoch {line['epoch']} without {', '.join(missing)}. Restore the file."
                 )
-            information = line["validation_information"]
-            known = {name: line[name] for name in names} | {
-                "validation_information": None if information is None else tuple(information)
-            }
-            records.append(EpochRecord(**known))
+            if known["validation_information"] is not None:
+                known["validation_information"] = tuple(known["validation_information"])
+            records.append(EpochRecord(**{name: known[name] for name in names}))
     return records
+
+
+def training_status(config: Config, epochs: Sequence[EpochRecord]) -> Status:
+    """How far a training came; one that goes on right now is "unfinished" too.
+
+    Args:
+        config: the run's settings.
+        epochs: those that are complete.
+    """
+    done = epochs[-1].epoch if epochs else 0
+    if done >= config.epochs:
+        return "complete"
+    best = max((record.epoch for record in epochs if record.is_best), default=0)
+    has_converged = config.patience is not None and done - best >= config.patience
+    return "stopped early" if has_converged else "unfinished"
 
 
 def rewind_metrics(folder: str | Path, epoch: int, step: int) -> list[dict[str, Any]]:
@@ -131,15 +165,35 @@ def rewind_metrics(folder: str | Path, epoch: int, step: int) -> list[dict[str, 
     return kept
 
 
-def write_evaluation(folder: str | Path, part: str, figures: dict[str, Any]) -> None:
-    """Put the figures of a part of the data ("test", ...) into `evaluation.json`.
+class StoredEvaluation(NamedTuple):
+    """The figures of a part of a run's data, and whose they are."""
 
-    Others may do the same at the same time: a lock is held while the file is read, changed and
-    written.
+    evaluation: Evaluation
+    epoch: int
+    """The epoch of the weights that were evaluated."""
+
+
+def write_evaluation(folder: str | Path, part: str, evaluation: Evaluation, epoch: int) -> None:
+    """Put the figures of a part of the data into `evaluation.json`, beside those of the others.
+
+    Args:
+        folder: the run's.
+        part: "train", "validation" or "test".
+        evaluation: its figures.
+        epoch: the epoch of the weights that were evaluated.
 
     Raises:
         ValueError: a damaged file, or a lock that cannot be had.
         OSError: the file cannot be written.
+    """
+    write_figures(folder, part, {**asdict(evaluation), "epoch": epoch})
+
+
+def write_figures(folder: str | Path, part: str, figures: dict[str, Any]) -> None:
+    """What `write_evaluation` does, with figures that are JSON already.
+
+    Other processes may do the same at the same time: a lock is held while the file is read,
+    changed and written.
     """
     path = Path(folder) / EVALUATION
     try:
@@ -154,7 +208,7 @@ def write_evaluation(folder: str | Path, part: str, figures: dict[str, Any]) -> 
 
 
 def read_evaluation(folder: str | Path) -> dict[str, Any]:
-    """The figures by part of the data; empty where nothing was evaluated.
+    """The JSON in `evaluation.json`, by part of the data; empty where nothing was evaluated.
 
     Raises:
         ValueError: a damaged file.
@@ -166,6 +220,36 @@ def read_evaluation(folder: str | Path) -> dict[str, Any]:
         return read_json(path)
     except (ValueError, OSError) as error:
         raise ValueError(
-            f"Expected a run's evaluation in {path}; got {error}. Remove the file, and run "
-            "`pdvae evaluate` again."
+            f"Expected a run's evaluation in {path}; got {error}. Remove the file, and evaluate "
+            "again."
+        ) from error
+
+
+def stored_evaluation(folder: str | Path, part: str) -> StoredEvaluation | None:
+    """The figures of one part of the data in `evaluation.json`; None where there are none.
+
+    Args:
+        folder: the run's.
+        part: "train", "validation" or "test".
+
+    Raises:
+        ValueError: a damaged file, or a figure of another type, or one that is not finite.
+    """
+    stored = read_evaluation(folder).get(part)
+    if stored is None:
+        return None
+    try:
+        hints = {name: hint | None for name, hint in get_type_hints(Evaluation).items()}
+        check_fields(stored, {**hints, "epoch": int})
+        figures = {name: stored.get(name) for name in hints}
+        figures |= {name: tuple(x) for name, x in figures.items() if isinstance(x, list)}
+        known = [figures[name] for name in _COMPARED if figures[name] is not None]
+        known += figures["standard_errors"].values()
+        if figures["elbo"] is None or not all(map(math.isfinite, known)):
+            raise ValueError("a number that is missing or not finite")
+        return StoredEvaluation(Evaluation(**figures), stored["epoch"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"Expected the figures of an evaluation in {Path(folder) / EVALUATION}; got {error!r}. "
+            "Remove the file, and evaluate again."
         ) from error

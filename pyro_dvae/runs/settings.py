@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.networks.trust import is_mark, is_there, make_mark, module_of
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.fields import check_fields
+from pyro_dvae.runs.record import DataRecord, Reading, SecondStage
 from pyro_dvae.runs.storage import read_json, write_json
 from pyro_dvae.specs import name_and_argument
 
@@ -44,44 +46,114 @@ _OPTIONS: dict[str, Any] = {
 """The types of what `config.json` holds beside the settings; further names may be anything."""
 
 
-class Settings(NamedTuple):
-    """What a run folder says of itself."""
+class ConfigFile(NamedTuple):
+    """What `config.json` holds."""
 
-    config: Config
     event_shape: tuple[int, ...]
-    data: dict[str, Any]
-    """Name, source and fingerprint of the data, and how many were used for what."""
+    """Shape of a datum."""
+    data: DataRecord
     version: str
-    """Of the library that made the run."""
+    """The version of the library that made the run."""
+
+    @property
+    def config(self) -> Config:
+        """The run's settings."""
+        return self.data.config
 
 
-def write_config(
-    folder: str | Path, config: Config, event_shape: tuple[int, ...], data: dict[str, Any]
-) -> None:
-    """Write `config.json`, with a mark by which this user's own code is known again: see `trust`.
+def write_config(folder: str | Path, data: DataRecord, event_shape: Sequence[int]) -> None:
+    """Write `config.json`.
+
+    Where the settings name code of the user's own, the file also holds a mark by which
+    `trusted_config` knows that this user made the run; see `networks/trust.py`.
+
+    Args:
+        folder: the run's.
+        data: its settings, and what it remembers of its data.
+        event_shape: shape of a datum.
 
     Warns:
-        UserWarning: the settings name code of the user's own, and the mark cannot be made.
+        UserWarning: the mark cannot be made.
     """
     content = {
         "format": FORMAT,
         "pyro_dvae": __version__,
-        "config": asdict(config),
+        "config": asdict(data.config),
         "event_shape": list(event_shape),
-        "data": data,
+        "data": data_to_json(data),
     }
-    own = own_code(config)
+    own = own_code(data.config)
     if own:
         mark = make_mark(own)
         if mark is None:
             warnings.warn(
-                f"Commands on {folder} will need --trust-code: no secret can be kept in "
-                "$XDG_STATE_HOME or ~/.local/state by which your own run is known again.",
+                f"To load {folder} will need trust_code=True: no secret can be kept in "
+                "$XDG_STATE_HOME or ~/.local/state by which your own run would be known again.",
                 stacklevel=2,
             )
         else:
             content["mark"] = mark
     write_json(Path(folder) / CONFIG, content)
+
+
+def data_to_json(data: DataRecord) -> dict[str, Any]:
+    """What `config.json` holds under "data"."""
+    where = {"name": data.name, "path": data.path, "data_dir": data.data_dir}
+    found = {
+        "span": None if data.span is None else list(data.span),
+        "source": data.source,
+        "fingerprint": data.fingerprint,
+        "binarize": data.config.binarize,
+        "num_train": data.num_train,
+        "num_validation": data.num_validation,
+        "num_test": data.num_test,
+        "held_out": dict(data.held_out),
+        "second_stage": None if data.second_stage is None else data.second_stage._asdict(),
+    }
+    return {
+        "options": _known(data.reading._asdict()),
+        **_known(where),
+        "columns": None if data.columns is None else list(data.columns),
+        "label_names": None if data.label_names is None else list(data.label_names),
+        **_known(found),
+    }
+
+
+def data_from_json(content: Mapping[str, Any], config: Config) -> DataRecord:
+    """The record that `data_to_json` of this version, or of an older one, made a dict of.
+
+    Args:
+        content: what `config.json` holds under "data"; names that are unknown here do not count.
+        config: the run's settings.
+
+    Raises:
+        ValueError: a value is of another type than it must have.
+    """
+    check_fields(content, _DATA)
+    options, stage = content.get("options", {}), content.get("second_stage")
+    check_fields(options, _OPTIONS)
+    if not options.keys() <= set(Reading._fields):
+        raise ValueError(f"Expected how the data are read; got {shortened(options)}. Mend it.")
+    span = _tuple(content.get("span"))
+    plain = ["name", "source", "path", "data_dir", "fingerprint", "held_out"]
+    plain += ["num_train", "num_validation", "num_test"]
+    return DataRecord(
+        config,
+        reading=Reading(**{name: _tuple(value) for name, value in options.items()}),
+        columns=_tuple(content.get("columns")),
+        label_names=_tuple(content.get("label_names")),
+        span=None if span is None or None in span else span,
+        second_stage=None if stage is None else SecondStage(**stage),
+        **{name: content[name] for name in plain if name in content},
+    )
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # JSON has lists
 
 
 def own_code(config: Config) -> list[str]:
@@ -90,7 +162,7 @@ def own_code(config: Config) -> list[str]:
     return [name for name in (config.encoder, config.decoder, likelihood) if name is not None]
 
 
-def read_config(folder: str | Path) -> Settings:
+def read_config(folder: str | Path) -> ConfigFile:
     """Read `config.json`; nothing that it names is imported.
 
     Raises:
@@ -99,13 +171,12 @@ def read_config(folder: str | Path) -> Settings:
     return _read_config(Path(folder))[0]
 
 
-def _read_config(folder: Path) -> tuple[Settings, object]:
+def _read_config(folder: Path) -> tuple[ConfigFile, object]:
     """The settings, and the mark."""
     path = folder / CONFIG
     if not path.exists():
         raise ValueError(
-            f"Expected a run folder with a {CONFIG}; got {folder}. Name a folder that "
-            "`pdvae fit` made."
+            f"Expected a run folder with a {CONFIG}; got {folder}. Name the folder of a training."
         )
     try:
         content = read_json(path)
@@ -120,9 +191,6 @@ def _read_config(folder: Path) -> tuple[Settings, object]:
         event_shape = tuple(content["event_shape"])
         if len(event_shape) > _MOST_DIMENSIONS or not all(0 < n < 2**63 for n in event_shape):
             raise ValueError(f"Expected sizes of a datum; got {shortened(event_shape)}. Mend them.")
-        data = content["data"]
-        check_fields(data, _DATA)
-        check_fields(data.get("options", {}), _OPTIONS)
         # Runs of format 1 were not annealed, and could not say so.
         config = Config(**{"annealing": 0, **content["config"]})
         if config.num_classes and name_and_argument(config.prior)[0] != "conditional":
@@ -130,7 +198,8 @@ def _read_config(folder: Path) -> tuple[Settings, object]:
                 f"Expected no classes beside the {config.prior} prior, which knows none; got "
                 f"{config.num_classes}. Mend them."
             )
-        return Settings(config, event_shape, data, content["pyro_dvae"]), content.get("mark")
+        data = data_from_json(content["data"], config)
+        return ConfigFile(event_shape, data, content["pyro_dvae"]), content.get("mark")
     except _NewerFormatError:
         raise
     except (KeyError, TypeError, ValueError, OSError) as error:
@@ -145,7 +214,7 @@ class _NewerFormatError(ValueError):
     """Nothing is damaged."""
 
 
-def trusted_config(folder: str | Path, *, trust_code: bool = False) -> Settings:
+def trusted_config(folder: str | Path, *, trust_code: bool = False) -> ConfigFile:
     """Read `config.json`, for a model to be built.
 
     Args:
@@ -163,6 +232,6 @@ def trusted_config(folder: str | Path, *, trust_code: bool = False) -> Settings:
         raise ValueError(
             f"Expected a run that you made here with the code that it names; got {folder}, which "
             f"names {' and '.join(own)}: to load it would run {modules}. Look at this code, then "
-            "pass trust_code=True (--trust-code on the command line)."
+            "pass trust_code=True."
         )
     return settings

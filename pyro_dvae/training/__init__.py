@@ -1,6 +1,6 @@
 """Training: the loop, the gradient of a step, its state, and the second stage."""
 
-from pyro_dvae.training.batches import TrainingData
+from pyro_dvae.training.batches import Batch, TrainingData
 from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
@@ -8,6 +8,7 @@ from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
 from pyro_dvae.training.trainer import Trainer
 
 __all__ = [
+    "Batch",
     "EpochRecord",
     "PriorTrainer",
     "Trainer",

@@ -22,7 +22,9 @@ from pdvae_cli import train
 from pdvae_cli.main import main
 
 import pyro_dvae.data.read.sources as sources
-import pyro_dvae.runs.checkpoints as checkpoints
+from pyro_dvae.runs.checkpoints import STATE, WEIGHTS
+from pyro_dvae.runs.log import read_evaluation, read_metrics
+from pyro_dvae.runs.settings import CONFIG
 from pyro_dvae.runs.storage import read_tensors
 
 OPTIONS = {
@@ -81,18 +83,17 @@ def kill_at_save(number: int) -> Callable[[], None]:
 
 
 def compare(folder: Path, whole: Path) -> None:
-    for name in (checkpoints.WEIGHTS, checkpoints.STATE):
+    for name in (WEIGHTS, STATE):
         ours, _ = read_tensors(folder / name, "a run")
         theirs, _ = read_tensors(whole / name, "a run")
         assert ours.keys() == theirs.keys()
         different = [key for key in ours if not torch.equal(ours[key], theirs[key])]
         assert not different, (folder, name, different)
     lines, others = (
-        [{**line, "seconds": 0} for line in checkpoints.read_metrics(path)]
-        for path in (folder, whole)
+        [{**line, "seconds": 0} for line in read_metrics(path)] for path in (folder, whole)
     )
     assert lines == others
-    assert checkpoints.read_evaluation(folder) == checkpoints.read_evaluation(whole)
+    assert read_evaluation(folder) == read_evaluation(whole)
     assert not list(folder.glob("*.part"))
 
 
@@ -122,8 +123,8 @@ def kill_runs(root: Path, number: int) -> None:
             time.sleep(delay)
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        started = (folder / checkpoints.CONFIG).is_file()
-        epochs = [line for line in checkpoints.read_metrics(folder) if "step" not in line]
+        started = (folder / CONFIG).is_file()
+        epochs = [line for line in read_metrics(folder) if "step" not in line]
         if started:
             run(["fit", "--resume", str(folder), "--log-every", "3"])
         else:

@@ -232,11 +232,11 @@ def test_scores(pdvae: Run, run_folder: Path, bound: str) -> None:
 def test_scores_by_draws_have_errors(
     pdvae: Run, run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyro_dvae import codes
+    from pyro_dvae import evaluation
     from pyro_dvae.evaluation import plan
 
     monkeypatch.setattr(plan, "MAX_CODES", 4)
-    monkeypatch.setattr(codes, "MAX_CODES", 4)
+    monkeypatch.setattr(evaluation, "MAX_CODES", 4)
     scores = evaluate(load_run(run_folder).vae, _part("test").x, seed=5)
     status, out, _ = pdvae("score", run_folder, "--seed", 5, "--top", 1)
     assert status == 0
@@ -317,9 +317,7 @@ def test_no_output_is_replaced_and_nothing_computed(
     *options, name = COMMANDS[command]
     Path(name).write_text("old")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "pyro_dvae.runs.checkpoints.load_run", None
-        )  # calling it would be a TypeError
+        patch.setattr("pyro_dvae.runs.load_run", None)  # calling it would be a TypeError
         for output, message in (
             (name, "Use --force, or another -o"),
             (f"nowhere/{name}", "folder to write into; got nowhere"),
@@ -442,11 +440,13 @@ def test_bad_input_is_one_line_and_exit_2(
 
 def test_a_run_that_is_no_images(pdvae: Run, run_folder: Path) -> None:
     from pyro_dvae import Config, build_vae
-    from pyro_dvae.runs.checkpoints import write_config, write_weights
+    from pyro_dvae.runs import DataRecord
+    from pyro_dvae.runs.checkpoints import write_weights
+    from pyro_dvae.runs.settings import write_config
 
     config = Config(num_latents=2, num_categories=3, hidden=(4,))
     Path("table").mkdir()
-    write_config(Path("table"), config, (5,), {"name": "table", "source": "nowhere"})
+    write_config(Path("table"), DataRecord(config, "table", "nowhere"), (5,))
     write_weights(Path("table"), build_vae(config, (5,)).state_dict(), 1)
     np.save("rows.npy", np.eye(5))
     for arguments in (

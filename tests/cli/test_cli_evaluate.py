@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,10 @@ from pdvae_cli.report import aligned
 from pyro_dvae import Config, Evaluation, build_vae, evaluate, load_images, load_run
 from pyro_dvae.data import fingerprint, make_splits
 from pyro_dvae.evaluation import ordering
-from pyro_dvae.runs.checkpoints import append_metrics, write_config, write_evaluation, write_weights
+from pyro_dvae.runs import DataRecord
+from pyro_dvae.runs.checkpoints import write_weights
+from pyro_dvae.runs.log import append_metrics, write_figures
+from pyro_dvae.runs.settings import write_config
 from pyro_dvae.streams import RandomStream
 
 Run = Callable[..., tuple[int, str, str]]
@@ -179,9 +182,9 @@ def _untrained(folder: str, **settings: Any) -> None:
     path.mkdir()
     with RandomStream(0):
         vae = build_vae(config, (28, 28))
-    facts = {"name": "mnist-sample", "source": "somewhere", "fingerprint": "0123"}
-    counts = {"num_train": 4750, "num_validation": 250, "num_test": 1000}
-    write_config(path, config, (28, 28), {**facts, **counts})
+    data = DataRecord(config, "mnist-sample", "somewhere", fingerprint="0123")
+    data = replace(data, num_train=4750, num_validation=250, num_test=1000)
+    write_config(path, data, (28, 28))
     write_weights(path, vae.state_dict(), epoch=0)
 
 
@@ -195,7 +198,7 @@ def _figures(folder: str, elbo: float, part: str = "test", **others: Any) -> Non
     names = Evaluation.__dataclass_fields__
     figures = dict.fromkeys(names, None) | {"standard_errors": {}, "active_latents": 1}
     figures |= {"elbo": elbo, "log_marginal": elbo + 2, "posterior_gap": 2.0, "epoch": 0}
-    write_evaluation(Path(folder), part, figures | others)
+    write_figures(Path(folder), part, figures | others)
 
 
 def _table(out: str) -> list[dict[str, str]]:
@@ -356,7 +359,7 @@ def test_info_of_a_complete_run(pdvae: Run) -> None:
     run = load_run(Path("run"))
     lines = {line.split("  ")[0]: line.partition("  ")[2].strip() for line in out.splitlines()}
     assert lines["version"] == f"pyro_dvae {run.version}"
-    assert run.data["fingerprint"] in lines["data"]
+    assert f"fingerprint {run.data.fingerprint}" in lines["data"]
     assert lines["images"] == "4750 train, 250 validation, 1000 test; 28 x 28"
     num_parameters = sum(weight.numel() for weight in run.vae.parameters())
     assert lines["model"] == f"K^D = 3^2 = 9 codes, {num_parameters:,} parameters"
@@ -446,7 +449,7 @@ def test_damaged_figures(pdvae: Run, figures: Any) -> None:
     [
         (["evaluate"], "run below runs/; got none"),
         (["evaluate", "nowhere"], "run folder with a config.json; got nowhere"),
-        (["evaluate", "run", "--split", "tests"], "--split to be one of train, validation, test"),
+        (["evaluate", "run", "--split", "tests"], "Invalid value for '--split'"),
         (["evaluate", "run", "--iw-samples", "-1"], "--iw-samples of at least 2, or 0; got -1"),
         (["evaluate", "run", "--iw-samples", "1"], "--iw-samples of at least 2, or 0; got 1"),
         (["evaluate", "run", "--batch-size", "0"], "--batch-size of at least 1; got 0"),
@@ -458,7 +461,7 @@ def test_damaged_figures(pdvae: Run, figures: Any) -> None:
         (["evaluate", "other"], "Expected the run's data, mnist-sample from somewhere"),
         (["compare"], "Missing argument"),
         (["compare", "run", "nowhere"], "run folder with a config.json; got nowhere"),
-        (["compare", "run", "--split", "tests"], "--split to be one of train, validation, test"),
+        (["compare", "run", "--split", "tests"], "Invalid value for '--split'"),
         (["info"], "run below runs/; got none"),
         (["info", "nowhere"], "run folder with a config.json; got nowhere"),
         (["info", "file"], "run folder with a config.json; got file"),

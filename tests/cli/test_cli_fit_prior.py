@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from pdvae_cli import train
 from pdvae_cli.main import main
 
 from pyro_dvae import Trainer, load_run
-from pyro_dvae.runs import checkpoints
-from pyro_dvae.runs.checkpoints import read_config, read_evaluation, read_metrics
+from pyro_dvae.runs import read_config, read_evaluation, run_trainer
+from pyro_dvae.runs.log import read_metrics
+from pyro_dvae.runs.record import SecondStage
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -55,8 +57,8 @@ def test_a_new_run_that_every_command_takes(pdvae: Run) -> None:
     first, new = load_run(Path("base")), load_run(folder)
     assert new.config.prior == "autoregressive:8"
     assert (new.config.epochs, new.config.seed) == (2, first.config.seed)
-    stage = {"run": str(Path("base").resolve()), "epoch": first.epoch, "seed": 3}
-    assert new.data == {**first.data, "second_stage": stage}
+    stage = SecondStage(str(Path("base").resolve()), first.epoch, 3)
+    assert new.data == replace(first.data, second_stage=stage)
     ours, theirs = new.vae.state_dict(), first.vae.state_dict()
     fixed = [name for name in ours if not name.startswith("prior.")]
     assert fixed
@@ -79,7 +81,9 @@ def test_a_new_run_that_every_command_takes(pdvae: Run) -> None:
     assert status == 2
     # And a stage after the stage, in a folder that is named.
     assert pdvae("fit-prior", str(folder), "again", *STAGE[2:], "--prior=learned")[0] == 0
-    assert read_config(Path("again")).data["second_stage"]["run"] == str(folder.resolve())
+    stage = read_config(Path("again")).data.second_stage
+    assert stage is not None
+    assert stage.run == str(folder.resolve())
 
 
 def test_labels_of_the_data_for_a_conditional_prior(pdvae: Run) -> None:
@@ -126,7 +130,7 @@ def test_a_full_disk_is_told_in_one_line(pdvae: Run, monkeypatch: pytest.MonkeyP
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "append_metrics", full)
+    monkeypatch.setattr(run_trainer, "append_metrics", full)
     status, _, err = pdvae(*STAGE, "new")
     assert (status, err.count("\n")) == (1, 1)
     assert "No space left on device. What was saved before stays in new." in err

@@ -20,7 +20,9 @@ from PIL import Image
 
 from pyro_dvae import load_run
 from pyro_dvae.data.serve import splits as splits_module
-from pyro_dvae.runs.checkpoints import STATE, WEIGHTS, read_config, read_metrics
+from pyro_dvae.runs import data_to_json, read_config
+from pyro_dvae.runs.checkpoints import STATE, WEIGHTS
+from pyro_dvae.runs.log import read_metrics
 from pyro_dvae.runs.storage import read_tensors
 
 Run = Callable[..., tuple[int, str, str]]
@@ -50,7 +52,7 @@ def table(path: str, num: int = 40, *, order: str = "abc", labels: bool = True) 
 
 
 def facts(folder: str) -> dict[str, Any]:
-    return read_config(Path(folder)).data
+    return data_to_json(read_config(folder).data)
 
 
 EVENTS = [(27, 33), (131, 2), (5,), (3, 20, 30), (1, 6, 7), (2, 3, 4, 5), ()]
@@ -158,11 +160,11 @@ def test_a_table_is_read_the_same_ever_after(pdvae: Run) -> None:
     assert facts("run")["path"] == str(Path("elsewhere/the table.csv").resolve())
     assert pdvae("gradients", "run", "--estimators=exact", "--draws=20")[0] == 0
     for option, message in {
-        "--range=0,1": "--range (0.0, 1.0) (the run's: (-1.0, 1.0))",
+        "--range=0,1": "--range 0.0,1.0 (the run's: (-1.0, 1.0))",
         "--test=5": "--test 5 (the run's: 0.25)",
         "--binarize=static": "--binarize static (the run's: threshold)",
         "--labels=a": "--labels a (the run's: species)",
-        "--size=3x3": "--size (3, 3) (the run's: None)",
+        "--size=3x3": "--size 3x3 (the run's: None)",
     }.items():
         status, out, err = pdvae("fit", "--resume", "run", option)
         assert (status, out, err.count("\n")) == (2, "", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import os
 import signal
@@ -18,8 +17,9 @@ import torch
 from pdvae_cli import train
 
 from pyro_dvae import Trainer, load_run
-from pyro_dvae.runs import checkpoints
-from pyro_dvae.runs.checkpoints import STATE, WEIGHTS, read_metrics, read_state
+from pyro_dvae.runs import resolve, run_trainer
+from pyro_dvae.runs.checkpoints import STATE, WEIGHTS, read_state
+from pyro_dvae.runs.log import read_metrics
 from pyro_dvae.runs.storage import only_writer, read_tensors
 from pyro_dvae.training.backward import CompiledBackward, torch_compiles
 
@@ -125,8 +125,7 @@ class TestCompile:
     def test_long_runs_are(
         self, pdvae: Run, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: bool
     ) -> None:
-        fit = importlib.import_module("pdvae_cli.fit")
-        monkeypatch.setattr(fit, "_LONG", 10)  # of 5 steps an epoch
+        monkeypatch.setattr(resolve, "_LONG", 10)  # of 5 steps an epoch
         assert pdvae("fit", "run", *SMALL, "--epochs=2", *options)[0] == 0
         config = json.loads(Path("run/config.json").read_text())["config"]
         assert config["compile"] is expected
@@ -135,7 +134,7 @@ class TestCompile:
     def test_refused_before_a_folder_is_made(self, pdvae: Run, options: list[str]) -> None:
         status, _, err = pdvae("fit", "run", *SMALL, "--compile", *options)
         assert status == 2
-        assert err.startswith("pdvae: Expected a step that can be compiled for --compile; got ")
+        assert err.startswith("pdvae: Expected a model and an ELBO whose step compiles; got ")
         assert not Path("run").exists()
 
     @pytest.mark.filterwarnings("default:The training step")
@@ -225,7 +224,7 @@ def test_metrics_that_ran_ahead_of_the_state_are_dropped(
     pdvae: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert pdvae("fit", "whole", *SMALL, "--epochs=3")[0] == 0
-    write, calls = checkpoints.write_state, [0]
+    write, calls = run_trainer.write_state, [0]
 
     def failing(*arguments: Any) -> None:
         calls[0] += 1
@@ -234,7 +233,7 @@ def test_metrics_that_ran_ahead_of_the_state_are_dropped(
         write(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "write_state", failing)
+        patch.setattr(run_trainer, "write_state", failing)
         assert pdvae("fit", "run", *SMALL, "--epochs=3")[0] == 1
     assert [line["epoch"] for line in read_metrics(Path("run"))] == [1, 2]
     assert read_state(Path("run")).progress["epoch"] == 1
@@ -279,9 +278,9 @@ def test_a_weight_that_overflows_is_never_written(
         (["--lr=0.1"], "--lr 0.1 (the run's: 0.001)"),
         (["--estimator=vimco"], "--estimator vimco (the run's: rloo)"),
         (["--particles=7", "--seed=1"], "--particles 7 (the run's: 4), --seed 1 (the run's: 0)"),
-        (["--patience=0"], "--patience None (the run's: 10)"),
-        (["--hidden=9"], "--hidden (9,) (the run's: (8,))"),
-        (["--estimator=sgd"], "Expected estimator to be one of"),
+        (["--patience=0"], "no --patience (the run's: 10)"),
+        (["--hidden=9"], "--hidden 9 (the run's: (8,))"),
+        (["--estimator=sgd"], "--estimator sgd (the run's: rloo)"),
         (["again"], "new run folder or --resume; got both"),
         (["--log-every=-1"], "--log-every of at least 0"),
     ],

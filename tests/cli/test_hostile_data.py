@@ -161,6 +161,7 @@ def test_classes_are_those_that_occur(pdvae: Run, classes: list[str]) -> None:
     assert "Expected labels" in err
 
 
+@pytest.mark.filterwarnings("default:The labels are left out")
 def test_labels_that_are_missing(pdvae: Run) -> None:
     Path("x.csv").write_text(labelled(["a", "b", "c"] * 20))
     Path("gap.csv").write_text(labelled(["a", "", "c", ""]))
@@ -176,7 +177,7 @@ def test_labels_that_are_missing(pdvae: Run) -> None:
         assert message in err
     status, _, err = pdvae("encode", "run", "--data=gap.csv", "-ogap-codes.csv")
     assert (status, err.count("\n")) == (0, 1)
-    assert err.startswith("labels left out: Expected a label for each row in gap.csv")
+    assert err.startswith("pdvae: The labels are left out: Expected a label for each row in gap")
     assert pdvae("encode", "run", "--data=none.csv", "-onone-codes.csv")[2] == ""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hostile import Hostile
 
-from pyro_dvae.runs.checkpoints import read_evaluation
+from pyro_dvae.runs import read_evaluation
 
 SMALL = ("--batch-size=100", "--hidden=8", "--latents=2", "--categories=4", "--device=cpu")
 NO_PICTURES = "import pdvae_cli.train as t; t._draw = lambda *_: None"
@@ -243,7 +243,7 @@ def test_a_lock_in_whose_place_a_link_stands(hostile: Hostile, run: Path) -> Non
 
 def test_killed_before_its_start_a_run_is_started_anew(hostile: Hostile, trained: Path) -> None:
     prelude = (
-        "import os, pyro_dvae.runs.checkpoints as c; c.write_config = lambda *_: os.kill(0, 9)"
+        "import os, pyro_dvae.runs.run_trainer as t; t.write_config = lambda *_: os.kill(0, 9)"
     )
     command = ("fit", "r", f"--data={trained / 'd.npy'}", "--epochs=2", *SMALL)
     assert hostile(*command, prelude=prelude).status == 137
@@ -271,10 +271,10 @@ def test_a_figure_is_never_lost(run: Path) -> None:
     for number in range(8):
         child = os.fork()
         if child == 0:
-            from pyro_dvae.runs.checkpoints import write_evaluation
+            from pyro_dvae.runs.log import write_figures
 
             for part in range(5):
-                write_evaluation(run, f"{number}-{part}", {"elbo": 1.0})
+                write_figures(run, f"{number}-{part}", {"elbo": 1.0})
             os._exit(0)
         children.append(child)
     assert all(os.waitpid(child, 0)[1] == 0 for child in children)

@@ -7,11 +7,10 @@ from dataclasses import fields
 
 import pytest
 import typer
-from pdvae_cli.console import complain
+from pdvae_cli.console import complain, warnings_in_lines
 from pdvae_cli.main import app
 from pdvae_cli.naming import OPTIONS, with_options
 from pdvae_cli.options import CommandError, user_errors
-from pdvae_cli.train import warnings_in_lines
 
 from pyro_dvae import Config
 

@@ -26,7 +26,9 @@ from pyro_dvae import (
     load_run,
 )
 from pyro_dvae.codes import enumerate_codes
-from pyro_dvae.runs.checkpoints import write_config, write_weights
+from pyro_dvae.runs.checkpoints import write_weights
+from pyro_dvae.runs.record import DataRecord
+from pyro_dvae.runs.settings import write_config
 
 K = 3
 EVENTS = [(28, 28), (1, 28, 28), (3, 31, 45), (2, 9, 8), (5, 6), (1, 1), (4, 40)]
@@ -171,7 +173,7 @@ def test_an_exact_elbo_runs_the_network_once_for_each_code() -> None:
 def test_run_is_loaded_as_it_was_saved(network: str, tmp_path: Path) -> None:
     config = Config(network=network, hidden=(5,), num_latents=5 * 6, num_categories=2)
     vae = build_vae(config, (3, 9, 6))
-    write_config(tmp_path, config, (3, 9, 6), {})
+    write_config(tmp_path, DataRecord(config), (3, 9, 6))
     write_weights(tmp_path, vae.float().state_dict(), 1)
     x = torch.rand(2, 3, 9, 6)
     loaded = load_run(tmp_path).vae

@@ -20,9 +20,11 @@ from PIL import Image
 from pyro_dvae import Config, build_vae, load_run
 from pyro_dvae.networks.plugins import own_decoder, own_encoder, own_likelihood
 from pyro_dvae.networks.trust import secret_file
-from pyro_dvae.runs.checkpoints import check_run, create_run, write_config, write_weights
+from pyro_dvae.runs.checkpoints import create_run, write_weights
 from pyro_dvae.runs.config import preparation_of
-from pyro_dvae.runs.settings import own_code
+from pyro_dvae.runs.record import DataRecord
+from pyro_dvae.runs.run import inspect_run
+from pyro_dvae.runs.settings import own_code, write_config
 from pyro_dvae.runs.sizes import memory_of
 
 NETWORKS = """
@@ -448,7 +450,7 @@ def _own_run(folder: Path, part: str = "encoder", name: str = "Encoder") -> Path
     vae = build_vae(config, EVENT)  # which imports it
     create_run(folder, "")
     write_weights(folder, vae.state_dict(), 1)
-    write_config(folder, config, EVENT, {})
+    write_config(folder, DataRecord(config), EVENT)
     return folder
 
 
@@ -494,7 +496,7 @@ def test_a_stranger_s_run_imports_nothing(
     _as_a_new_process()
     with pytest.raises(ValueError, match=r"names mynets:\w+: to load it would run mynets\. Lo"):
         load_run(tmp_path / "run")
-    assert check_run(tmp_path / "run").num_parameters is None
+    assert inspect_run(tmp_path / "run").num_parameters is None
     assert "mynets" not in sys.modules
     assert not Path("it-has-run").exists()
     if what != "another name":
@@ -506,8 +508,8 @@ def test_code_that_has_not_run_here_gets_no_mark(
     write: Callable[..., None], tmp_path: Path
 ) -> None:
     config = Config(encoder="mynets:Encoder")
-    with pytest.warns(UserWarning, match="will need --trust-code"):
-        write_config(tmp_path, config, EVENT, {})
+    with pytest.warns(UserWarning, match="will need trust_code=True"):
+        write_config(tmp_path, DataRecord(config), EVENT)
     assert "mark" not in json.loads((tmp_path / "config.json").read_text())
 
 
@@ -524,7 +526,7 @@ def test_a_secret_that_cannot_be_kept_is_said(
         secret_file().chmod(0o644)
     else:
         secret_file().write_bytes(b"1")
-    with pytest.warns(UserWarning, match="will need --trust-code: no secret can be kept"):
+    with pytest.warns(UserWarning, match="will need trust_code=True: no secret can be kept"):
         run = _own_run(tmp_path / "run")
     _as_a_new_process()
     with pytest.raises(ValueError, match="would run mynets"):

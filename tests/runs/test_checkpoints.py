@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,31 @@ from safetensors.torch import save_file
 from zoo import tiny_data, tiny_vae
 
 from pyro_dvae import Config, RlooELBO, Trainer, __version__, build_vae, load_run
-from pyro_dvae.runs.checkpoints import (
-    CONFIG,
-    EVALUATION,
-    METRICS,
-    STATE,
-    WEIGHTS,
-    append_metrics,
-    check_run,
-    create_run,
+from pyro_dvae.runs import (
+    DataRecord,
+    RunInfo,
+    inspect_run,
     newest_run,
     read_config,
     read_evaluation,
-    read_metrics,
+)
+from pyro_dvae.runs.checkpoints import (
+    STATE,
+    WEIGHTS,
+    create_run,
     read_state,
-    rewind_metrics,
-    write_config,
-    write_evaluation,
     write_state,
     write_weights,
 )
+from pyro_dvae.runs.log import (
+    EVALUATION,
+    METRICS,
+    append_metrics,
+    read_metrics,
+    rewind_metrics,
+    write_figures,
+)
+from pyro_dvae.runs.settings import CONFIG, write_config
 from pyro_dvae.runs.storage import write_tensors
 
 CONFIG_OF_RUN = Config(num_latents=2, num_categories=3, hidden=(5,))
@@ -40,7 +46,7 @@ CONFIG_OF_RUN = Config(num_latents=2, num_categories=3, hidden=(5,))
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = create_run(tmp_path / "run", "")
-    write_config(folder, CONFIG_OF_RUN, (4,), {"name": "test"})
+    write_config(folder, DataRecord(CONFIG_OF_RUN, "test"), (4,))
     write_weights(folder, build_vae(CONFIG_OF_RUN, (4,)).float().state_dict(), 7)
     return folder
 
@@ -52,7 +58,7 @@ def test_loaded_numbers_are_the_saved_ones(folder: Path) -> None:
     run = load_run(folder)
     assert run.config == CONFIG_OF_RUN
     assert run.event_shape == (4,)
-    assert run.data == {"name": "test"}
+    assert run.data == DataRecord(CONFIG_OF_RUN, "test")
     assert (run.epoch, run.version) == (8, __version__)
     assert torch.equal(run.vae.encode(x), vae.encode(x))
     samples = []
@@ -221,7 +227,7 @@ def test_wrong_types_in_the_state_are_one_line(folder: Path, progress: Any, what
 def test_wrong_types_beside_the_weights_are_one_line(folder: Path, epoch: Any) -> None:
     weights = build_vae(CONFIG_OF_RUN, (4,)).float().state_dict()
     write_tensors(folder / WEIGHTS, weights, {"epoch": epoch})
-    for read in (load_run, check_run):
+    for read in (load_run, inspect_run):
         with pytest.raises(ValueError, match=r"the run's weights in .*Expected epoch ") as error:
             read(folder)
         assert len(str(error.value)) < 1_000
@@ -230,10 +236,10 @@ def test_wrong_types_beside_the_weights_are_one_line(folder: Path, epoch: Any) -
 def test_names_of_folders_may_be_text(folder: Path) -> None:
     name = str(folder)
     assert load_run(name).folder == folder
-    assert check_run(name)[:2] == (read_config(name), 7)
+    assert inspect_run(name).data == read_config(name).data
     append_metrics(name, {"epoch": 1})
     assert rewind_metrics(name, 1, 0) == read_metrics(name) == [{"epoch": 1}]
-    write_evaluation(name, "test", {"elbo": -1.0})
+    write_figures(name, "test", {"elbo": -1.0})
     assert read_evaluation(name) == {"test": {"elbo": -1.0}}
     assert newest_run(str(folder.parent)) == folder
     assert create_run(f"{name}-2", "") == folder.with_name("run-2")
@@ -243,7 +249,11 @@ def test_names_of_folders_may_be_text(folder: Path) -> None:
 def test_what_looking_finds_is_what_is_loaded(folder: Path) -> None:
     run = load_run(folder)
     number = sum(weight.numel() for weight in run.vae.parameters())
-    assert check_run(folder) == ((run.config, run.event_shape, run.data, run.version), 7, number)
+    assert run.num_parameters == number
+    names = [field.name for field in fields(RunInfo)]
+    info = inspect_run(folder)
+    assert [getattr(info, name) for name in names] == [getattr(run, name) for name in names]
+    assert info.config == run.config
 
 
 def _trainer() -> Trainer:
@@ -296,7 +306,7 @@ def test_two_loaded_models_used_alternately(tmp_path: Path) -> None:
         torch.manual_seed(seed)
         models.append(build_vae(CONFIG_OF_RUN, (4,)))
         folder = create_run(tmp_path / str(seed), "")
-        write_config(folder, CONFIG_OF_RUN, (4,), {})
+        write_config(folder, DataRecord(CONFIG_OF_RUN), (4,))
         write_weights(folder, models[-1].state_dict(), 1)
         runs.append(load_run(folder))
     for _ in range(2):
@@ -341,8 +351,8 @@ def test_damaged_metrics_are_one_line(folder: Path, line: bytes) -> None:
 
 def test_evaluations_by_part(folder: Path) -> None:
     assert read_evaluation(folder) == {}
-    write_evaluation(folder, "test", {"elbo": -1.5})
-    write_evaluation(folder, "train", {"elbo": -1.0})
+    write_figures(folder, "test", {"elbo": -1.5})
+    write_figures(folder, "train", {"elbo": -1.0})
     assert read_evaluation(folder) == {"test": {"elbo": -1.5}, "train": {"elbo": -1.0}}
     (folder / EVALUATION).write_text("{")
     with pytest.raises(ValueError, match="Expected a run's evaluation"):

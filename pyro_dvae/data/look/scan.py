@@ -86,7 +86,7 @@ def scan(rows: Rows) -> Scan:
     Raises:
         DataError: If a row cannot be read.
     """
-    names: tuple[str, ...] | None = getattr(rows, "columns", None)
+    names = rows.columns
     found = _Found(rows, num_columns=1 if names is None else len(names))
     for index in in_blocks(rows, _BLOCK_BYTES):
         found.add(index, rows.read(index).cpu())

@@ -37,6 +37,8 @@ class ArrayRows:
         DataError: If the array does not hold numbers, has no rows, or has not one label per row.
     """
 
+    columns = None
+
     def __init__(
         self, values: NDArray[Any], labels: Labels | None = None, what: str = "the data"
     ) -> None:

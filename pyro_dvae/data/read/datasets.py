@@ -48,6 +48,8 @@ class DatasetRows:
         DataError: If the data set is empty, or its first item is not as described.
     """
 
+    columns = None
+
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):

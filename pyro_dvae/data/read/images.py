@@ -68,6 +68,8 @@ class ImageRows:
             was not asked for.
     """
 
+    columns = None
+
     def __init__(
         self,
         files: Sequence[Path],

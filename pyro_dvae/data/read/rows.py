@@ -30,6 +30,10 @@ class Rows(Protocol):
     def label_names(self) -> tuple[str, ...] | None:
         """The name of each label 0, 1, ...; None if they have no names."""
 
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Name of each column of a table; None where the data are no table."""
+
     def __len__(self) -> int:
         """Return N."""
 
@@ -74,6 +78,8 @@ class TensorRows:
     Raises:
         DataError: If there are no rows, or there is not one label per row.
     """
+
+    columns: tuple[str, ...] | None = None
 
     def __init__(
         self,
@@ -120,7 +126,7 @@ class SubsetRows:
         self.rows, self.index = rows, index
         self.event_shape, self.dtype = rows.event_shape, rows.dtype
         self.labels = None if rows.labels is None else rows.labels[index]
-        self.label_names = rows.label_names
+        self.label_names, self.columns = rows.label_names, rows.columns
 
     def __len__(self) -> int:
         """Return the number of rows shown."""

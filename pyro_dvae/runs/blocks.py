@@ -1,0 +1,138 @@
+"""Codes and data of a run in blocks: encoded, decoded and drawn, however many there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.codes import MAX_CODES, ROWS, num_codes, one_hot
+from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.runs.config import Config
+from pyro_dvae.runs.run import Run
+from pyro_dvae.streams import RandomStream
+from pyro_dvae.vae import DiscreteVAE
+
+_NUMBERS = 2**22
+"""Elements of data and codes that are drawn at once."""
+
+
+def encode_blocks(vae: DiscreteVAE, x: Any, *, probabilities: bool = False) -> Iterator[Tensor]:
+    """The most probable code of each datum, or all of q(z|x), block by block on the CPU.
+
+    Args:
+        vae: the model.
+        x: (N, *event_shape), what the likelihood takes: a tensor, or what serves rows by slices.
+        probabilities: yield the probabilities of the categories in place of codes.
+
+    Yields:
+        (B, D) categories 0 to K - 1, int64; or (B, D, K) probabilities, float32.
+    """
+    device = next(vae.parameters()).device
+    for start in range(0, len(x), ROWS):
+        rows = x[start : start + ROWS].to(device)
+        with torch.no_grad():
+            q = vae.posterior(rows)
+            posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
+            yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
+
+
+def decode_blocks(
+    vae: DiscreteVAE, codes: Tensor, num_categories: int, *, means: bool = True, seed: int = 0
+) -> Iterator[Tensor]:
+    """The means of p(x|z), or draws from it, at codes, block by block on the CPU.
+
+    Args:
+        vae: the model.
+        codes: (N, D) categories 0 to K - 1, int64.
+        num_categories: K.
+        means: yield means; else draws.
+        seed: of the draws.
+
+    Yields:
+        (B, *event_shape).
+    """
+    weight = next(vae.parameters())
+    stream = RandomStream(seed, weight.device)
+    for index in codes.split(ROWS):
+        with stream, torch.no_grad():
+            x = vae.decode(one_hot(index.to(weight.device), num_categories, dtype=weight.dtype))
+            block = x.mean if means else x.sample()
+        yield block.cpu()
+
+
+class Samples(NamedTuple):
+    """Data drawn from a model."""
+
+    x: Tensor
+    """(B, *event_shape), on the CPU."""
+    labels: Tensor | None
+    """(B,) int64, the classes that they were drawn for, where the prior is conditional."""
+
+
+def draw_samples(
+    run: Run, num: int, *, means: bool = True, label: int | None = None, seed: int = 0
+) -> Samples:
+    """Draw codes from a run's prior and decode them, all at once.
+
+    Args:
+        run: the run.
+        num: N, data to draw.
+        means: the means of p(x|z); else draws from it.
+        label: the one class to draw, of a prior that is conditional; None for all classes, as many
+            data of each.
+        seed: of the draws.
+    """
+    return next(_samples(run, num, num, means, label, seed))
+
+
+def sample_blocks(
+    run: Run, num: int, *, means: bool = True, label: int | None = None, seed: int = 0
+) -> Iterator[Samples]:
+    """Draw codes from a run's prior and decode them, in blocks that take little memory.
+
+    Args:
+        run: the run.
+        num: N, data to draw.
+        means: the means of p(x|z); else draws from it.
+        label: the one class to draw, of a prior that is conditional; None for all classes, as many
+            data of each.
+        seed: of the draws.
+    """
+    code = run.config.num_latents * run.config.num_categories
+    size = max(1, _NUMBERS // (math.prod(run.event_shape) + code))
+    return _samples(run, num, size, means, label, seed)
+
+
+def _samples(
+    run: Run, num: int, size: int, means: bool, label: int | None, seed: int
+) -> Iterator[Samples]:
+    labels = sample_labels(run.config, num, label)
+    device = next(run.vae.parameters()).device
+    stream = RandomStream(seed, device)
+    for start in range(0, num, size):
+        stop = min(start + size, num)
+        given = None if labels is None else labels[start:stop]
+        on_device = None if given is None else given.to(device)
+        with stream:
+            x = run.vae.sample(stop - start, means=means, labels=on_device)
+        yield Samples(x.cpu(), given)
+
+
+def sample_labels(config: Config, num: int, label: int | None = None) -> Tensor | None:
+    """(N,) the one class, or all of them in turn; None where the prior knows no labels.
+
+    Args:
+        config: the run's settings.
+        num: N.
+        label: the one class; None for all.
+    """
+    if not config.num_classes:
+        return None
+    if label is not None:
+        return torch.full((num,), label)
+    each = max(1, num // config.num_classes)
+    return (torch.arange(num) // each).clamp(max=config.num_classes - 1)

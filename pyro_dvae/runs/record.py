@@ -1,0 +1,281 @@
+"""What a run remembers of its data: enough to find them again, check them and split them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data import (
+    DATA_SETS,
+    TORCHVISION_SETS,
+    Rows,
+    Source,
+    Splits,
+    all_numbers,
+    fingerprint,
+    make_splits,
+    number_by,
+    open_source,
+    refuse_unlike,
+)
+from pyro_dvae.runs.config import Config, preparation_of
+from pyro_dvae.runs.rows import open_file
+
+
+class Reading(NamedTuple):
+    """How files are read: the arguments of `open_source` with these names."""
+
+    key: str | None = None
+    columns: tuple[str | int, ...] | None = None
+    labels: str | int | None = None
+    header: bool | None = None
+    size: tuple[int, int] | None = None
+    channels: int | None = None
+
+
+_AS_IT_IS = Reading()
+
+
+def reading_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments of `open_source` that `Reading` holds, in the form that it has them.
+
+    Args:
+        arguments: by name; those that are left out are left out of the result too.
+    """
+    given = {name: value for name, value in arguments.items() if name in Reading._fields}
+    labels = given.get("labels")
+    if isinstance(labels, (str, Path)) and os.path.isfile(os.path.expanduser(labels)):
+        given["labels"] = _absolute(labels)
+    if given.get("columns") is not None:
+        given["columns"] = tuple(given["columns"])
+    return given
+
+
+class SecondStage(NamedTuple):
+    """The trained run whose codes a prior was fitted to."""
+
+    run: str
+    """Its folder."""
+    epoch: int
+    """The epoch that its weights come from."""
+    seed: int
+    """Of the prior's initial weights and its training."""
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """What a run remembers of its data.
+
+    `load_run(folder).data` is one. `open()` finds the data again and checks that they have not
+    changed; `splits()` gives the parts that the run trained, validated and tested on:
+
+        run = load_run("runs/mnist-d4k8-rloo-1")
+        scores = evaluate(run.vae, run.data.splits().test)
+
+    A field is None where the run does not know it, for example because an older version made it.
+    """
+
+    config: Config = field(repr=False, compare=False)
+    """The run's settings, which decide how the data are split and prepared."""
+    name: str | None = None
+    """The name of the data set, or of the file or folder."""
+    source: str | None = None
+    """Where the data came from, for people."""
+    path: str | None = None
+    """The file or folder; None for a data set that has a name."""
+    data_dir: str | None = None
+    """The folder of a named data set, where the user gave one."""
+    reading: Reading = _AS_IT_IS
+    """How the files were read."""
+    fingerprint: str | None = None
+    """`pyro_dvae.data.fingerprint` of the data."""
+    columns: tuple[str, ...] | None = None
+    """The names of a table's columns."""
+    label_names: tuple[str, ...] | None = None
+    """The names of the classes 0, 1, ..."""
+    span: tuple[float, float] | None = None
+    """The least and the greatest stored value of the training data."""
+    num_train: int | None = None
+    num_validation: int | None = None
+    num_test: int | None = None
+    held_out: Mapping[str, str] = field(default_factory=dict)
+    """Part ("validation" or "test") -> fingerprint, for parts that have files of their own."""
+    second_stage: SecondStage | None = None
+    """Where `fit_prior` made the run: the run whose codes the prior was fitted to."""
+
+    @classmethod
+    def of(cls, source: Source, config: Config, span: tuple[float, float]) -> DataRecord:
+        """The record of a new run's data.
+
+        Args:
+            source: the data, as `open_source` gave them.
+            config: the run's settings.
+            span: the least and the greatest stored value.
+        """
+        given = source.arguments
+        reading = Reading(**reading_of(given))
+        record = cls(config, source.name, source.where, reading=reading, span=span)
+        return record.moved_to(given.get("data"), given.get("data_dir")).naming(source)
+
+    def naming(self, source: Source) -> DataRecord:
+        """The same record, with the names of the columns and classes of data that are open."""
+        return replace(self, columns=source.train.columns, label_names=source.train.label_names)
+
+    def counting(self, source: Source, splits: Splits) -> DataRecord:
+        """The same record, with what the open data and their parts tell of themselves.
+
+        Args:
+            source: the data.
+            splits: the parts that `splits` made of them.
+        """
+        sizes = {part: len(rows) for part, rows in splits.stored.items()}
+        return replace(
+            self.naming(source),
+            name=source.name,
+            source=source.where,
+            fingerprint=self.fingerprint or fingerprint(source),
+            held_out=_held_out(splits, self.config),
+            num_train=sizes["train"],
+            num_validation=sizes.get("validation", 0),
+            num_test=sizes.get("test", 0),
+        )
+
+    def moved_to(
+        self, data: str | Path | None = None, data_dir: str | Path | None = None
+    ) -> DataRecord:
+        """The same record, for data that lie somewhere else now.
+
+        Args:
+            data: the path or the name of the data; None if that has not changed.
+            data_dir: the folder that the file or the named data set lies in; None if that has not
+                changed.
+        """
+        record = self
+        if data is not None and data in DATA_SETS + TORCHVISION_SETS:
+            record = replace(record, name=str(data), path=None)
+        elif data is not None:
+            record = replace(record, path=_absolute(data))
+        elif data_dir is not None and record.path is not None:
+            return replace(record, path=_absolute(Path(data_dir) / Path(record.path).name))
+        return record if data_dir is None else replace(record, data_dir=_absolute(data_dir))
+
+    def open(self) -> Source:
+        """Open the data, and check that they are those of the run.
+
+        Raises:
+            ValueError: they are not there, or they have changed.
+        """
+        if self.name is None and self.path is None:  # `open_source` would take None for MNIST
+            raise ValueError(
+                "Expected the name or the path of the run's data; got neither. Restore the run's "
+                "config.json."
+            )
+        data_dir = self.data_dir
+        if data_dir is None and self.name == "mnist" and self.path is None:
+            # Older versions kept the folder as the source alone.
+            data_dir = self.source if os.path.isdir(self.source or "") else None
+        source = open_source(self.path or self.name, data_dir=data_dir, **self.reading._asdict())
+        test = None if source.test is None else number_by(source.test, self.label_names)
+        source = source._replace(train=number_by(source.train, self.label_names), test=test)
+        found = fingerprint(source)
+        if found != (self.fingerprint or found):
+            raise ValueError(
+                f"Expected the run's data, {self.name} from {self.source} (fingerprint "
+                f"{self.fingerprint}); got {source.name} from {source.where} ({found}). Name the "
+                "run's with data=... and data_dir=..."
+            )
+        return source
+
+    def splits(self, source: Source | None = None) -> Splits:
+        """The parts that the run trained, validated and tested on.
+
+        Args:
+            source: the data, where they are open already; None to `open` them.
+
+        Raises:
+            ValueError: the data are not there, they have changed, or the settings do not fit them.
+        """
+        source = self.open() if source is None else source
+        config = self.config
+        preparation = preparation_of(config, source.train.event_shape)
+        if source.test is not None:
+            refuse_unlike("test data", source.test, source.train, preparation)
+            if config.test is not None:
+                raise ValueError(
+                    f"Expected test=None for data with a test part of their own, "
+                    f"{len(source.test)} rows; got {config.test}. Leave it out."
+                )
+        kept: dict[str, Any] = {"validation": config.validation, "test": config.test}
+        for part, amount in kept.items():
+            if isinstance(amount, str):
+                kept[part] = self.open_file(amount, labelled=config.num_classes > 0)
+                refuse_unlike(f"{part} data in {amount}", kept[part], source.train, preparation)
+        splits = make_splits(
+            source,
+            binarize=config.binarize,
+            range=config.range,
+            likelihood=preparation.likelihood,
+            num_classes=config.num_classes,
+            seed=config.seed,
+            **kept,
+        )
+        for part, found in _held_out(splits, config).items():
+            its_own = self.held_out.get(part, found)
+            if found != its_own:
+                raise ValueError(
+                    f"Expected the run's {part} data, {kept[part]} (fingerprint {its_own}); got "
+                    f"others there ({found}). Restore the file."
+                )
+        return splits
+
+    def open_file(
+        self, path: str | Path, *, key: str | None = None, labelled: bool = False
+    ) -> Rows:
+        """Open another file as the run's data were opened: the same columns, sizes and classes.
+
+        Args:
+            path: the file, or a folder of images.
+            key: the name of an array in a `.npz` file, where it is not the one of the run's data.
+            labelled: whether the labels are needed.
+
+        Raises:
+            ValueError: it cannot be read so.
+
+        Warns:
+            UserWarning: the labels cannot be read, and are left out.
+        """
+        return open_file(self, path, key, labelled)
+
+    def label_values(self, labels: Tensor | None) -> Tensor | None:
+        """Labels as people know them: the numbers that the classes are called, if they are numbers.
+
+        Args:
+            labels: (N,) int64, the classes 0, 1, ... of the run; or None.
+
+        Returns:
+            (N,) int64; the labels themselves where the names of the classes are no numbers.
+        """
+        names = self.label_names
+        if labels is None or not names or not all_numbers(names) or int(labels.max()) >= len(names):
+            return labels
+        return torch.tensor([int(name) for name in names])[labels]
+
+
+def _held_out(splits: Splits, config: Config) -> dict[str, str]:
+    """The fingerprints of the parts that have files of their own."""
+    amounts = {"validation": config.validation, "test": config.test}
+    return {
+        part: fingerprint(Source(part, "", splits.stored[part], None, None))
+        for part, amount in amounts.items()
+        if isinstance(amount, str)
+    }
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(os.path.expanduser(path)).resolve())

@@ -1,0 +1,187 @@
+"""The settings of a new run: those that are given, and what the data decide of the others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pyro_dvae.data import (
+    DataError,
+    Scan,
+    Source,
+    Splits,
+    choose,
+    class_labels,
+    complaint,
+    mixed_spec,
+    scan,
+)
+from pyro_dvae.data.read.extent import in_blocks
+from pyro_dvae.data.read.table_files import TableRows
+from pyro_dvae.likelihoods.names import is_own
+from pyro_dvae.runs.config import (
+    ESTIMATORS,
+    Config,
+    build_elbo,
+    build_likelihood,
+    build_vae,
+    preparation_of,
+)
+from pyro_dvae.specs import name_and_argument
+from pyro_dvae.streams import RandomStream
+from pyro_dvae.training.backward import needs_no_traces, torch_compiles
+from pyro_dvae.training.batches import check_data
+
+MOST_ROWS, MOST_BYTES = 10_000, 2**26
+"""Rows that are held out at most, and their bytes in float32, where no number is given."""
+_SHARES = {"validation": 0.05, "test": 0.1}
+"""Of the training rows, held out where that makes less than `MOST_ROWS` and `MOST_BYTES`."""
+_LONG = 20_000
+"""Training steps that repay compiling, which takes seconds and saves a tenth of each step."""
+
+
+def check_source(source: Source) -> Scan:
+    """Look at every value of data that a model is to be trained on.
+
+    Args:
+        source: the data.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ValueError: the data cannot be read, a value is missing or infinite, or two columns of a
+            table have one name.
+    """
+    repeated = source.train.repeated if isinstance(source.train, TableRows) else ()
+    if repeated:
+        raise DataError(
+            f"Expected columns with names of their own in {source.name}; got {repeated[0]!r} more "
+            "than once. Rename one, for other files are searched for a column of this name, or "
+            "take other columns with columns=..."
+        )
+    found = scan(source.train)
+    wrong = complaint(found)
+    if wrong is not None:
+        raise DataError(wrong)
+    return found
+
+
+def resolve_settings(source: Source, found: Scan | None = None, **settings: Any) -> Config:
+    """The settings of a run on these data.
+
+    Where they are left out, or None, the data decide three of the settings:
+
+    - `binarize` is "none" for data that are zeros and ones, and "dynamic" for others;
+    - `validation` is 0.05, or fewer rows where that would be more than 10,000 rows or 64 MiB;
+    - `test` is the data's own test part, or else likewise 0.1.
+
+    The data also decide the kinds of columns of the "mixed" likelihood, the number of levels of the
+    "categorical" one, and the number of classes of the "conditional" prior. `num_particles`, left
+    out, is what the estimator takes usually.
+
+    Args:
+        source: the data, as `open_source` gives them.
+        found: what `check_source` said of them, if it was asked already.
+        **settings: settings of `Config`, by name.
+
+    Raises:
+        ValueError: a setting is out of its range, or the data do not fit the likelihood.
+    """
+    found = check_source(source) if found is None else found
+    given = {name: settings.pop(name, None) for name in ("binarize", *_SHARES)}
+    known = {name: value for name, value in given.items() if value is not None}
+    estimator = ESTIMATORS.get(settings.get("estimator", Config.estimator))
+    if estimator is not None:  # else `Config` says which there are
+        settings.setdefault("num_particles", estimator.particles)
+    config = Config(**settings, **known)
+    if settings.get("patience") is not None and config.patience is None:
+        raise ValueError(
+            f"Expected validation data for patience={settings['patience']}; got validation=0. "
+            "Leave one out."
+        )
+    likelihood = config.likelihood
+    if likelihood == "mixed":
+        likelihood = mixed_spec(source.train)
+    own = is_own(likelihood)
+    wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
+    preparation = choose(found.extent, given["binarize"], config.range, wanted)
+    if source.test is None:
+        known.setdefault("test", _amount("test", found))
+    known.setdefault("validation", _amount("validation", found))
+    return replace(
+        config,
+        binarize=preparation.binarize,
+        range=preparation.range,
+        likelihood=likelihood if own else preparation.name,
+        num_classes=count_classes(config.prior, source),
+        validation=known["validation"],
+        test=known.get("test"),
+    )
+
+
+def _amount(part: str, found: Scan) -> float:
+    """The fraction, or the number, of the rows that are held out as this part."""
+    most = max(1, min(MOST_ROWS, MOST_BYTES // (4 * math.prod(found.event_shape))))
+    share = _SHARES[part]
+    return share if round(share * found.num_data) <= most else most
+
+
+def count_classes(prior: str, source: Source) -> int:
+    """The number of classes, for a prior that is conditional on labels; else 0.
+
+    Args:
+        prior: its name, as `Config` takes it.
+        source: the data.
+
+    Raises:
+        ValueError: the prior is conditional, and the data have no labels, or negative ones.
+    """
+    if name_and_argument(prior)[0] != "conditional":
+        return 0
+    return int(class_labels(source.train.labels, 0, "the training data").max()) + 1
+
+
+def check_values(config: Config, splits: Splits) -> None:
+    """Have the likelihood look at every value of every part, before anything is trained.
+
+    Args:
+        config: the run's settings.
+        splits: its data.
+
+    Raises:
+        ValueError: it does not take a value.
+    """
+    if config.likelihood == "bernoulli":
+        return  # whose values were checked as they were stored
+    likelihood = build_likelihood(config, splits.train.event_shape)
+    preparation = preparation_of(config, splits.train.event_shape)
+    generator = torch.Generator()
+    for rows in splits.stored.values():
+        for index in in_blocks(rows):
+            likelihood.check(preparation.serve(preparation.convert(rows.read(index)), generator))
+
+
+def should_compile(config: Config, splits: Splits, device: torch.device) -> bool:
+    """Whether to compile the training step, where the user does not say.
+
+    It is compiled where that repays, in a long training on the CPU, and where it can be. On a
+    CUDA device the gain has not been measured.
+
+    Args:
+        config: the run's settings.
+        splits: its data.
+        device: where it will be trained.
+    """
+    steps = config.epochs * math.ceil(len(splits.train) / config.batch_size)
+    if device.type != "cpu" or steps < _LONG or not torch_compiles():
+        return False
+    if config.estimator in ("exact", "marginal"):  # sums over all codes, whose trial takes long
+        return False
+    shape = tuple(splits.train.event_shape)
+    with RandomStream(config.seed):
+        vae, elbo = build_vae(config, shape), build_elbo(config, shape)
+    return needs_no_traces(vae, elbo, check_data(vae, elbo, splits.train, None, device))

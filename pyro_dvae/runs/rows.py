@@ -1,0 +1,175 @@
+"""Further data, read and prepared as a run's own data were."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data import (
+    PARTS,
+    DataError,
+    Rows,
+    ServedRows,
+    Splits,
+    all_numbers,
+    check_shape,
+    class_labels,
+    complaint,
+    number_by,
+    open_source,
+    refuse_unseen,
+    scan,
+)
+from pyro_dvae.runs.config import Config, preparation_of
+
+if TYPE_CHECKING:
+    from pyro_dvae.runs.record import DataRecord
+    from pyro_dvae.vae import DiscreteVAE
+
+_TABLE = ("columns", "labels")
+_TEXT = (*_TABLE, "header")
+_TAKEN = {".npz": ("key", "labels"), ".csv": _TEXT, ".tsv": _TEXT, ".parquet": _TABLE}
+"""Suffix of a file -> which of the run's settings of reading apply to it."""
+
+
+class PreparedRows(NamedTuple):
+    """N data as a run's model takes them."""
+
+    x: Tensor | ServedRows
+    """(N, *event_shape), float32, what the likelihood takes. Slices of it are tensors; the rows of
+    a file are read when a slice asks for them."""
+    stored: Rows
+    """The same data as they are stored."""
+    labels: Tensor | None
+    """(N,) int64, the classes 0, 1, ... of the run."""
+    name: str
+    """What people call these data."""
+
+
+def model_labels(config: Config, labels: Tensor | None, where: str) -> Tensor | None:
+    """The labels that a run's model takes; None where it takes none.
+
+    Args:
+        config: the run's settings.
+        labels: (N,) int64, the labels of the data; or None.
+        where: whose labels they are, for messages.
+
+    Raises:
+        ValueError: the model takes labels, and there are none, or one that it does not know.
+    """
+    if not config.num_classes:
+        return None
+    if labels is None:
+        raise DataError(
+            f"Expected labels for {where}, which the model is conditional on; got none. Use data "
+            "that hold them as the run's do."
+        )
+    return class_labels(labels, config.num_classes, where)
+
+
+def model_batch(
+    config: Config, splits: Splits, part: str, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """A part of a run's data with the labels that its model takes, on a device.
+
+    Args:
+        config: the run's settings.
+        splits: its data.
+        part: "train", "validation" or "test".
+        device: the model's.
+
+    Returns:
+        x (N, *event_shape), what the likelihood takes, and labels (N,) or None.
+
+    Raises:
+        ValueError: there is no such part, or the model takes labels and does not get them.
+    """
+    kept = {"validation": splits.validation, "test": splits.test}.get(part)
+    x = splits.part(part).x if kept is None else kept
+    labels = model_labels(config, splits.stored[part].labels, f"the {part} part")
+    return x.to(device), None if labels is None else labels.to(device)
+
+
+def prepared_rows(
+    vae: DiscreteVAE,
+    data: DataRecord,
+    event_shape: tuple[int, ...],
+    what: str | Path,
+    *,
+    data_dir: str | Path | None,
+    key: str | None,
+    labelled: bool,
+) -> PreparedRows:
+    """What `Run.rows` returns; the arguments are explained there."""
+    config = data.config
+    if isinstance(what, str) and what in PARTS:
+        if key is not None:
+            raise ValueError(
+                f"Expected key=... with a .npz file; got it with {what}. Leave it out."
+            )
+        splits = data.moved_to(data_dir=data_dir).splits()
+        part = splits.part(what)
+        return PreparedRows(
+            part.x, splits.stored[what], part.labels, f"the {what} part of {data.name}"
+        )
+    if data_dir is not None:
+        raise ValueError(
+            f"Expected data_dir=... with a part of the run's data; got {what}. Leave it out."
+        )
+    if isinstance(what, str) and not Path(what).suffix and not os.path.exists(what):
+        raise ValueError(f"Expected {', '.join(PARTS)}, or a file; got {what[:80]!r}. Name one.")
+    rows = open_file(data, what, key, labelled and config.num_classes > 0)
+    found = scan(rows)
+    wrong = complaint(found)
+    if wrong is not None:
+        raise DataError(f"{what}: {wrong}")
+    check_shape((len(rows), *rows.event_shape), event_shape)
+    preparation = preparation_of(config, event_shape)
+    refuse_unseen(rows, preparation, vae.likelihood, str(what), data.columns)
+    x = ServedRows(rows, preparation, config.seed, found.extent)
+    return PreparedRows(x, rows, rows.labels, str(what))
+
+
+def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: bool) -> Rows:
+    """What `DataRecord.open_file` returns; the arguments are explained there."""
+    suffix = Path(path).suffix.lower()
+    taken = ("size", "channels") if os.path.isdir(path) else _TAKEN.get(suffix, ())
+    its_own = {**data.reading._asdict(), "columns": data.columns}
+    options: dict[str, Any] = {name: its_own[name] for name in taken}
+    if key is not None:
+        options["key"] = key  # `open_source` refuses it where it does not apply
+    labels = options.pop("labels", None)
+    if isinstance(labels, str) and Path(labels).is_absolute():
+        labels = None  # a file with the labels of the run's own rows
+    try:
+        rows = open_source(path, labels=labels, **options).train
+    except DataError as complaint:
+        try:  # new data may have no labels
+            rows = open_source(path, **options).train
+        except DataError:
+            raise complaint from None
+        told = str(complaint)
+        if "a label for each row" not in told and "as labels in" not in told:
+            told = f"Expected labels, {labels!r}, in {path}; got none. Add them."
+        elif not labelled:
+            warnings.warn(f"The labels are left out: {told}", stacklevel=3)
+        if labelled:
+            raise DataError(told) from None
+    # A column whose name is a number would be found by that number.
+    is_named = data.reading.header or not all_numbers(data.columns or ())
+    if data.columns and rows.columns and rows.columns != data.columns and is_named:
+        raise DataError(
+            f"Expected the run's columns, {', '.join(data.columns[:8])}, in {path}; got "
+            f"{', '.join(rows.columns[:8])}. Name the columns as in the run's data."
+        )
+    if labelled and data.label_names is None and rows.label_names is not None:
+        raise DataError(
+            f"Expected whole numbers as labels in {path}, as in the run's data; got "
+            f"{', '.join(rows.label_names[:5])}. Number the classes."
+        )
+    return number_by(rows, data.label_names)

@@ -1,0 +1,254 @@
+"""A run folder as a Python object: `load_run`, and `inspect_run`, which imports no code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data import PARTS
+from pyro_dvae.evaluation import Evaluation
+from pyro_dvae.runs.checkpoints import WEIGHTS
+from pyro_dvae.runs.config import Config, build_vae
+from pyro_dvae.runs.fields import check_fields
+from pyro_dvae.runs.log import Status, read_epochs, stored_evaluation, training_status
+from pyro_dvae.runs.record import DataRecord
+from pyro_dvae.runs.rows import PreparedRows, prepared_rows
+from pyro_dvae.runs.settings import CONFIG, ConfigFile, own_code, read_config, trusted_config
+from pyro_dvae.runs.storage import read_tensors
+from pyro_dvae.training.records import EpochRecord
+from pyro_dvae.vae import DiscreteVAE
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run folder tells of itself without the model: what `inspect_run` returns."""
+
+    folder: Path
+    event_shape: tuple[int, ...]
+    """Shape of a datum."""
+    data: DataRecord
+    """What the run remembers of its data; `data.splits()` gives them."""
+    version: str
+    """The version of the library that made the run."""
+    epoch: int
+    """The epoch that the weights in the folder come from: the one with the best validation ELBO."""
+    num_parameters: int | None
+    """Of the model; None where only code of the user's own could tell."""
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+        return self.data.config
+
+    @property
+    def metrics(self) -> list[EpochRecord]:
+        """One record per epoch of the training; `pandas.DataFrame(run.metrics)` is a table.
+
+        Raises:
+            ValueError: `metrics.jsonl` is damaged.
+        """
+        return read_epochs(self.folder)
+
+    @property
+    def status(self) -> Status:
+        """One of "complete", "stopped early" and "unfinished", as a training that goes on is.
+
+        Raises:
+            ValueError: `metrics.jsonl` is damaged.
+        """
+        return training_status(self.config, self.metrics)
+
+    @property
+    def evaluation(self) -> dict[str, Evaluation]:
+        """The stored figures of these weights: part of the data ("test", ...) -> figures.
+
+        A training stores those of the test part at its end, and `write_evaluation` those of any.
+
+        Raises:
+            ValueError: `evaluation.json` is damaged.
+        """
+        stored = {part: stored_evaluation(self.folder, part) for part in PARTS}
+        return {
+            part: figures.evaluation
+            for part, figures in stored.items()
+            if figures is not None and figures.epoch == self.epoch
+        }
+
+
+@dataclass(frozen=True)
+class Run(RunInfo):
+    """A run folder, read: what `load_run` returns."""
+
+    vae: DiscreteVAE = field(repr=False)
+    """The model with the best weights, in eval mode."""
+
+    def rows(
+        self,
+        what: str | Path,
+        *,
+        data_dir: str | Path | None = None,
+        key: str | None = None,
+        labelled: bool = False,
+    ) -> PreparedRows:
+        """Data as the model takes them: a part of the run's own, or a file like them.
+
+        `run.vae.mode(run.rows("new.csv").x[:])` are the codes of a new table, one-hot.
+
+        Args:
+            what: "train", "validation" or "test", or the path of a file or folder, which is read
+                as the run's data were read: the same columns, size of images and classes.
+            data_dir: the folder that the run's data lie in now, if that is another one.
+            key: the name of an array in a `.npz` file, where it is not the one of the run's data.
+            labelled: whether a model that is conditional on labels cannot do without them here.
+
+        Raises:
+            ValueError: the data are not there, have changed, or are none that the model takes.
+
+        Warns:
+            UserWarning: the labels cannot be read, and are left out.
+        """
+        return prepared_rows(
+            self.vae,
+            self.data,
+            self.event_shape,
+            what,
+            data_dir=data_dir,
+            key=key,
+            labelled=labelled,
+        )
+
+    def class_number(self, label: str) -> int:
+        """The class that a prior conditional on labels knows by a name.
+
+        Args:
+            label: the name of the class; its number where the classes have no names.
+
+        Raises:
+            ValueError: there is no such class, or the prior knows none.
+        """
+        if not self.config.num_classes:
+            raise ValueError(
+                f"Expected label=None for {self.folder}, whose prior knows none; got {label}. "
+                "Leave it out, or train with prior='conditional'."
+            )
+        names = list(self.data.label_names or map(str, range(self.config.num_classes)))
+        if label in names:
+            return names.index(label)
+        shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        raise ValueError(f"Expected a label of {self.folder}: {shown}; got {label!r}. Name one.")
+
+
+def inspect_run(folder: str | Path) -> RunInfo:
+    """Read all of a run folder without its model; no code that it names is imported.
+
+    Args:
+        folder: the run's.
+
+    Raises:
+        ValueError: there is no run, one of a newer format, or a damaged file.
+    """
+    folder = Path(folder)
+    file = read_config(folder)
+    if own_code(file.config):
+        epoch, number = _read_weights(folder, file, None)[1], None
+    else:
+        vae = _without_numbers(folder, file)
+        epoch = _read_weights(folder, file, vae)[1]
+        number = _num_parameters(vae)
+    return RunInfo(folder, *file, epoch, number)
+
+
+def load_run(folder: str | Path, *, trust_code: bool = False) -> Run:
+    """Read a run folder: its settings, its model, its figures, and what it knows of its data.
+
+    The model is on the CPU. The data themselves are not needed before `run.data` opens them.
+
+    Nothing in the folder is executed. But the run's settings may name a network of the user's own
+    as `module:factory`, and to build it imports that module. This is done where you made the run
+    yourself, on this machine, with the module that lies there now. For any other run it is refused
+    unless you say that you trust the module.
+
+    Args:
+        folder: the run's.
+        trust_code: import the modules that the run names, whoever made it.
+
+    Raises:
+        ValueError: there is no run, one of a newer format, a damaged file, a run that names code
+            and is not known to be yours, or a network of the user's own that is not there, or not
+            as it was.
+    """
+    folder = Path(folder)
+    file = trusted_config(folder, trust_code=trust_code)
+    if own_code(file.config):  # a network that reads its own numbers cannot be built without them
+        vae = _built(folder, file)
+        weights, epoch = _read_weights(folder, file, vae)
+    else:
+        weights, epoch = _read_weights(folder, file, _without_numbers(folder, file))
+        vae = _built(folder, file)
+    vae.load_state_dict(weights)
+    vae.eval()
+    return Run(folder, *file, epoch, _num_parameters(vae), vae)
+
+
+def refuse_sizes_beyond(path: Path, config: Config) -> None:
+    """Raise a ValueError where settings name a model that a file of tensors is too small for.
+
+    A decoder has at least one number for each category of each latent, and a Boltzmann machine for
+    each pair of latents that it couples: what a damaged file claims is not built to find out.
+    """
+    if own_code(config) or not path.is_file():
+        return
+    least = 0 if config.network.startswith("conv-grid") else config.num_latents
+    if config.prior.partition(":")[0] in ("boltzmann", "rbm"):
+        least = max(least, config.num_latents**2 // 4)
+    size = path.stat().st_size
+    if least * config.num_categories > size:
+        raise ValueError(
+            f"Expected the run's weights in {path}; got {size:,} bytes, too few for "
+            f"{config.num_latents} latents of {config.num_categories} categories. Restore the "
+            f"file, or {CONFIG}."
+        )
+
+
+def _without_numbers(folder: Path, file: ConfigFile) -> DiscreteVAE:
+    """The model's shapes alone, whatever sizes a damaged file may claim."""
+    refuse_sizes_beyond(folder / WEIGHTS, file.config)
+    with torch.device("meta"):
+        return _built(folder, file)
+
+
+def _built(folder: Path, file: ConfigFile) -> DiscreteVAE:
+    try:
+        return build_vae(file.config, file.event_shape)
+    except (RuntimeError, OverflowError, TypeError, MemoryError) as error:
+        raise ValueError(
+            f"Expected a model that can be built in {folder / CONFIG}; got: "
+            f"{(str(error) or type(error).__name__).splitlines()[0]}. Restore the file."
+        ) from error
+
+
+def _read_weights(
+    folder: Path, file: ConfigFile, vae: DiscreteVAE | None
+) -> tuple[dict[str, Tensor], int]:
+    """The weights, of the shapes of a model where one is given, and their epoch."""
+    own = own_code(file.config)
+    shapes = None
+    if vae is not None:
+        shapes = {name: value.shape for name, value in vae.state_dict().items()}
+    what = "the run's weights" + (f" to fit {' and '.join(own)} as they are now" if own else "")
+    weights, metadata = read_tensors(folder / WEIGHTS, what, shapes)
+    try:
+        check_fields(metadata, {"epoch": int})
+    except ValueError as error:
+        raise ValueError(
+            f"Expected {what} in {folder / WEIGHTS}; got: {str(error).rstrip('.')}. Restore the "
+            "file."
+        ) from error
+    return weights, metadata.get("epoch", 0)
+
+
+def _num_parameters(vae: DiscreteVAE) -> int:
+    return sum(weight.numel() for weight in vae.parameters())

@@ -1,0 +1,182 @@
+"""Training into a run folder, of the first and the second stage, which survives being killed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from pyro_dvae._version import __version__
+from pyro_dvae.data import Splits
+from pyro_dvae.evaluation import Evaluation, evaluate
+from pyro_dvae.runs.checkpoints import read_state, write_state, write_weights
+from pyro_dvae.runs.config import Config
+from pyro_dvae.runs.log import (
+    append_metrics,
+    epoch_records,
+    read_evaluation,
+    rewind_metrics,
+    write_evaluation,
+)
+from pyro_dvae.runs.record import DataRecord
+from pyro_dvae.runs.rows import model_batch
+from pyro_dvae.runs.run import Run
+from pyro_dvae.runs.settings import write_config
+from pyro_dvae.runs.storage import only_writer
+from pyro_dvae.training.records import EpochRecord
+from pyro_dvae.training.second_stage import PriorTrainer
+from pyro_dvae.training.trainer import Trainer
+
+
+class RunTrainer:
+    """A training that a run folder keeps: `start_run`, `resume_run` and `start_prior` return one.
+
+        with start_run(open_source("images.npy"), "runs/mine", epochs=20) as training:
+            for record in training.epochs():
+                print(record)
+            print(training.finish())
+
+    Inside `with` no other process can write into the folder. It holds the settings and the first
+    weights before the first step; after every epoch its metrics, the best weights, and the state
+    to continue from. Each file is replaced at once, so that a process that is killed, or a disk
+    that is full, leaves what was there.
+
+    Args:
+        folder: the run's, as `create_run` made it.
+        trainer: the training. A `PriorTrainer` leaves no state, and cannot be resumed.
+        data: what the run remembers of its data, and its settings.
+        splits: the data.
+        resume: continue from the folder's last state, in place of starting in an empty folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        trainer: Trainer,
+        data: DataRecord,
+        splits: Splits,
+        *,
+        resume: bool = False,
+    ) -> None:
+        self.folder, self.trainer, self.data, self.splits = folder, trainer, data, splits
+        self.resume = resume
+        self.event_shape = tuple(splits.train.event_shape)
+        self.records: list[EpochRecord] = []
+        """Of all complete epochs, those before a resume included."""
+        self.keeps_state = not isinstance(trainer, PriorTrainer)
+        self._held = ExitStack()
+
+    @property
+    def config(self) -> Config:
+        """The settings of the run."""
+        return self.data.config
+
+    def __enter__(self) -> RunTrainer:
+        """Take the folder's lock, and write or read where the training begins.
+
+        Raises:
+            ValueError: another process trains in the folder, or its files are damaged.
+            OSError: a file cannot be written.
+        """
+        with ExitStack() as held:
+            held.enter_context(only_writer(self.folder))
+            if self.resume:
+                self._continue()
+            else:
+                write_weights(self.folder, self.trainer.vae.state_dict(), epoch=0)
+                self.save()
+            write_config(self.folder, self.data, self.event_shape)
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Let go of the folder's lock."""
+        self._held.close()
+
+    def _continue(self) -> None:
+        trainer = self.trainer
+        trainer.load_state_dict(read_state(self.folder))
+        if trainer.epoch > self.config.epochs:
+            raise ValueError(
+                f"Expected at least the {trainer.epoch} epochs that {self.folder} has; got "
+                f"{self.config.epochs}. Raise it to epochs={trainer.epoch}, or leave it out."
+            )
+        read_evaluation(self.folder)  # whose damage would only tell at the end
+        lines = rewind_metrics(self.folder, trainer.epoch, trainer.step)
+        self.records = epoch_records(self.folder, lines)
+
+    def save(self) -> None:
+        """Write the state to continue from, after any step or epoch."""
+        if self.keeps_state:
+            write_state(self.folder, self.trainer.state_dict())
+
+    def epochs(
+        self, *, log_every: int = 0, on_step: Callable[[int, int], None] | None = None
+    ) -> Iterator[EpochRecord]:
+        """Train until the epochs of the settings are complete, or the validation ELBO converged.
+
+        Each epoch is in the folder when its record is yielded.
+
+        Args:
+            log_every: steps between lines in `metrics.jsonl` beside those of the epochs; 0 for no
+                such lines.
+            on_step: called with (step, steps) of the epoch after each step. After an exception
+                from it, `save` keeps the steps up to there.
+
+        Raises:
+            FloatingPointError: the loss or its gradient is not finite, or a weight to be saved.
+            OSError: a file cannot be written.
+        """
+        trainer = self.trainer
+
+        def after_step(step: int, steps: int) -> None:
+            if log_every and step % log_every == 0:
+                line = {"epoch": trainer.epoch + 1, "step": step, "train_elbo": trainer.train_elbo}
+                append_metrics(self.folder, line)
+            if on_step is not None:
+                on_step(step, steps)
+
+        epochs, patience = self.config.epochs, self.config.patience
+        for record in trainer.run(epochs, patience=patience, on_step=after_step):
+            self.records.append(record)
+            append_metrics(self.folder, vars(record))
+            if record.is_best:
+                write_weights(self.folder, trainer.best_weights, record.epoch)
+            self.save()
+            yield record
+
+    def finish(self) -> Evaluation | None:
+        """Give the model its best weights, evaluate them on the test data, and store the figures.
+
+        Returns:
+            The figures; None where there are no test data.
+
+        Warns:
+            UserWarning: the figures cannot be stored, for `evaluation.json` is damaged.
+        """
+        self.trainer.keep_best()
+        if self.splits.test is None:
+            return None
+        x, labels = model_batch(self.config, self.splits, "test", self.trainer.device)
+        scores = evaluate(self.trainer.vae, x, labels, seed=self.config.seed)
+        try:
+            write_evaluation(self.folder, "test", scores, self.run.epoch)
+        except ValueError as error:  # nothing else of the training is lost
+            warnings.warn(f"The figures were not stored: {error}", stacklevel=2)
+        return scores
+
+    @property
+    def run(self) -> Run:
+        """The run with the model as it is now, as `load_run` would give it, on its device."""
+        vae, best = self.trainer.vae, self.trainer.best
+        number = sum(weight.numel() for weight in vae.parameters())
+        epoch = 0 if best is None else best.epoch
+        shape = self.event_shape
+        return Run(self.folder, shape, self.data, __version__, epoch, number, vae)

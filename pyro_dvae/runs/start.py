@@ -1,0 +1,257 @@
+"""Runs that are about to train: new ones, ones that go on, and priors for the codes of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pyro.infer import ELBO
+
+from pyro_dvae.data import Scan, Source, Splits, only_seen
+from pyro_dvae.runs.checkpoints import STATE, create_run
+from pyro_dvae.runs.config import Config, build_elbo, build_prior, build_vae
+from pyro_dvae.runs.record import DataRecord, SecondStage, reading_of
+from pyro_dvae.runs.resolve import (
+    check_source,
+    check_values,
+    count_classes,
+    resolve_settings,
+    should_compile,
+)
+from pyro_dvae.runs.rows import model_batch
+from pyro_dvae.runs.run import Run, refuse_sizes_beyond
+from pyro_dvae.runs.run_trainer import RunTrainer
+from pyro_dvae.runs.settings import trusted_config
+from pyro_dvae.runs.sizes import refuse_too_large
+from pyro_dvae.specs import name_and_argument
+from pyro_dvae.streams import RandomStream
+from pyro_dvae.training.batches import Batch, arguments
+from pyro_dvae.training.second_stage import PriorTrainer, with_prior
+from pyro_dvae.training.trainer import Trainer
+from pyro_dvae.vae import DiscreteVAE
+
+_CALIBRATING = 5_000
+"""Training data that a likelihood sees before the first step."""
+
+
+def start_run(
+    source: Source,
+    folder: str | Path | None = None,
+    *,
+    found: Scan | None = None,
+    device: torch.device | str = "cpu",
+    **settings: Any,
+) -> RunTrainer:
+    """A new run: its settings resolved, its data split, its model built, its folder made.
+
+        with start_run(open_source("images.npy"), "runs/mine", epochs=20) as training:
+            for record in training.epochs():
+                print(record)
+            print(training.finish())
+
+    Args:
+        source: the data, as `open_source` gives them.
+        folder: a new folder for the run; None for `runs/<data>-d<D>k<K>-<estimator>-<n>`.
+        found: what `check_source` said of the data, if it was asked already.
+        device: where to train.
+        **settings: settings of `Config`, by name; see `resolve_settings` for those that are left
+            out. Where `compile` is left out, the step is compiled if that repays.
+
+    Raises:
+        ValueError: a setting is out of its range, or data, parts of the model and estimator do not
+            fit one another. No folder is made then.
+    """
+    device = torch.device(device)
+    compile_step = settings.pop("compile", None)
+    found = check_source(source) if found is None else found
+    source = _with_classes(source, settings.get("prior", Config.prior))
+    config = resolve_settings(source, found, **settings)
+    config = replace(config, compile=bool(compile_step))
+    data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
+    splits = data.splits(source)
+    _check(config, splits, device)
+    if compile_step is None and should_compile(config, splits, device):
+        config = replace(config, compile=True)
+        data = replace(data, config=config)
+    trainer = _trainer(config, splits, device)
+    codes = f"d{config.num_latents}k{config.num_categories}"
+    path = create_run(folder, f"{_stem(source.name)}-{codes}-{config.estimator}")
+    return RunTrainer(path, trainer, data.counting(source, splits), splits)
+
+
+def resume_run(
+    folder: str | Path,
+    *,
+    data: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    device: torch.device | str = "cpu",
+    trust_code: bool = False,
+    **settings: Any,
+) -> RunTrainer:
+    """A run that goes on from its last state, to the weights that it would have come to at once.
+
+    Args:
+        folder: the run's.
+        data: where its data lie now, if that is somewhere else.
+        data_dir: the folder that its data lie in now, if that is another one.
+        device: where to train.
+        trust_code: import the modules that the run names, whoever made it; see `load_run`.
+        **settings: `epochs` may be more than the run's. All others, those of `open_source` too,
+            must be the run's.
+
+    Raises:
+        ValueError: there is no run, a damaged file, data that have changed, or another setting than
+            the run's.
+    """
+    device = torch.device(device)
+    folder = Path(folder)
+    file = trusted_config(folder, trust_code=trust_code)
+    refuse_sizes_beyond(folder / STATE, file.config)
+    config = replace(file.config, epochs=settings.pop("epochs", file.config.epochs))
+    record = replace(file.data, config=config).moved_to(data, data_dir)
+    _refuse_other_settings(folder, {**vars(config), **record.reading._asdict()}, settings)
+    source = record.open()
+    splits = record.splits(source)
+    _check(config, splits, device)
+    trainer = _trainer(config, splits, device)
+    return RunTrainer(folder, trainer, record.counting(source, splits), splits, resume=True)
+
+
+def start_prior(
+    run: Run,
+    prior: str = "autoregressive",
+    folder: str | Path | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    seed: int | None = None,
+    epochs: int = 50,
+    patience: int | None = 10,
+    batch_size: int = 100,
+    learning_rate: float = 1e-3,
+) -> RunTrainer:
+    """A new run whose prior is fitted to the codes of another, the second stage; all else is its.
+
+    Args:
+        run: the trained run. Its model may be on any device, where the prior is trained.
+        prior: the name of the prior, as `Config` takes it.
+        folder: a new folder; None for `<run>-<prior>-<n>` beside the trained run.
+        data_dir: the folder that the run's data lie in now, if that is another one.
+        seed: of the prior's first weights and of its training; None for the run's.
+        epochs: the most epochs to train.
+        patience: epochs without a better validation ELBO before stopping; None never stops early.
+        batch_size: data per step.
+        learning_rate: Adam's.
+
+    Raises:
+        ValueError: a setting is out of its range, the prior has no weights or does not fit the
+            other parts, or the data are not there or have changed. No folder is made then.
+    """
+    device = next(run.vae.parameters()).device
+    record = run.data.moved_to(data_dir=data_dir)
+    source = _with_classes(record.open(), prior)
+    config = replace(
+        run.config,
+        prior=prior,
+        num_classes=count_classes(prior, source),
+        epochs=epochs,
+        patience=patience if run.config.validation else None,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+    )
+    seed = config.seed if seed is None else seed
+    stage = SecondStage(str(run.folder.resolve()), run.epoch, seed)
+    record = replace(record, config=config, second_stage=stage, fingerprint=None).naming(source)
+    splits = record.splits(source)
+    refuse_too_large(config, run.event_shape, len(splits.train), device)
+    with RandomStream(seed):
+        fresh = build_prior(config, run.event_shape)
+    with _parts_that_fit():
+        trainer = PriorTrainer(
+            with_prior(run.vae, fresh.to(device)),
+            splits.train.to(device),
+            _validation(config, splits, device),
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            averaging=config.averaging,
+            seed=seed,
+        )
+    its_own = run.folder if run.folder.name else run.folder.resolve()
+    path = create_run(folder, f"{its_own.name}-{_stem(prior)}", its_own.parent)
+    return RunTrainer(path, trainer, record.counting(source, splits), splits)
+
+
+def new_model(config: Config, event_shape: Sequence[int]) -> tuple[DiscreteVAE, ELBO]:
+    """An untrained model and its ELBO, whose weights come from the seed of the settings.
+
+    Args:
+        config: the settings.
+        event_shape: shape of a datum.
+    """
+    shape = tuple(event_shape)
+    with RandomStream(config.seed):
+        return build_vae(config, shape), build_elbo(config, shape)
+
+
+def _with_classes(source: Source, prior: str) -> Source:
+    """The data; for a conditional prior, their labels counted from 0 without gaps."""
+    return only_seen(source) if name_and_argument(prior)[0] == "conditional" else source
+
+
+def _check(config: Config, splits: Splits, device: torch.device) -> None:
+    refuse_too_large(config, splits.train.event_shape, len(splits.train), device)
+    check_values(config, splits)
+
+
+def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
+    """The training before its first step."""
+    shape = tuple(splits.train.event_shape)
+    vae, elbo = new_model(config, shape)
+    vae.to(device)
+    if config.likelihood != "bernoulli":  # which has neither location nor scale
+        shuffle, noise = (torch.Generator().manual_seed(config.seed) for _ in range(2))
+        index = torch.randperm(len(splits.train), generator=shuffle)[:_CALIBRATING].sort().values
+        some = arguments(splits.train.batch(index, noise))[0]
+        vae.likelihood.calibrate(some.to(device))  # the state of a resumed run replaces it
+    train, validation = splits.train.to(device), _validation(config, splits, device)
+    with _parts_that_fit():
+        return Trainer(vae, elbo, train, validation, **config.training)
+
+
+@contextmanager
+def _parts_that_fit() -> Iterator[None]:
+    """Say as a ValueError that parts of a model cannot be combined, of which a trial run tells."""
+    try:
+        yield
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _validation(config: Config, splits: Splits, device: torch.device) -> Batch | None:
+    if splits.validation is None:
+        return None
+    x, labels = model_batch(config, splits, "validation", device)
+    return x if labels is None else (x, labels)
+
+
+def _refuse_other_settings(folder: Path, its_own: dict[str, Any], settings: dict[str, Any]) -> None:
+    given = {**settings, **reading_of(settings)}
+    differences = [
+        f"{name}={value!r} (the run's: {its_own[name]})"
+        for name, value in sorted(given.items())
+        if value != its_own[name]
+    ]
+    if differences:
+        raise ValueError(
+            f"Expected the settings of {folder}; got {', '.join(differences)}. Leave them out, or "
+            "start a new run."
+        )
+
+
+def _stem(name: str) -> str:
+    """The name of data, or of a prior, as a part of a folder's name."""
+    return re.sub(r"[^\w.-]+", "-", Path(name).stem).strip("-.") or "data"
