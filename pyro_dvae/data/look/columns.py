@@ -30,7 +30,8 @@ def mixed_spec(rows: Rows) -> str:
     if len(rows.event_shape) != 1:
         raise DataError(
             f"Expected rows of columns for the mixed likelihood; got data of shape "
-            f"{(len(rows), *rows.event_shape)}. Use --likelihood for all of a datum, normal say."
+            f"{(len(rows), *rows.event_shape)}. Use one likelihood for all of a datum, "
+            'likelihood="normal" say.'
         )
     low = torch.full(rows.event_shape, torch.inf, dtype=torch.float64, device="cpu")
     high, whole = -low, torch.ones(rows.event_shape, dtype=torch.bool, device="cpu")
