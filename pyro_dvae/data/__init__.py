@@ -20,7 +20,7 @@ from pyro_dvae.data.read.mnist import DATA_SETS, Images, load_images
 from pyro_dvae.data.read.rows import Rows, Source, SubsetRows, TensorRows
 from pyro_dvae.data.read.sources import open_source
 from pyro_dvae.data.read.torchvision_sets import TORCHVISION_SETS
-from pyro_dvae.data.serve.allot import split
+from pyro_dvae.data.serve.allocate import split
 from pyro_dvae.data.serve.binary import BINARIZATIONS, BinaryImages
 from pyro_dvae.data.serve.blocks import BlockData
 from pyro_dvae.data.serve.inputs import ServedRows, binary_inputs, check_shape

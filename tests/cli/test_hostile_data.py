@@ -80,7 +80,7 @@ def mixed(pdvae: Run) -> Run:
     [
         (4, "7,3,0", "whole numbers from 0 to 3 in column 'level', as the model was trained on; "),
         (4, "-1,3,0", "in column 'level', as the model was trained on; got -1 in row 4 of new.csv"),
-        (9, "1.5,3,0", "got 1.5 in row 9 of new.csv (the first is row 1). Mend or leave out"),
+        (9, "1.5,3,0", "got 1.5 in row 9 of new.csv (the first is row 1). Correct such rows"),
         (200, "1,-1,0", "whole numbers from 0 on in column 'how many', as the model was"),
         (200, "1,2.5,0", "got 2.5 in row 200 of new.csv"),
     ],

@@ -1,4 +1,4 @@
-"""What kind of values each column of a table holds."""
+"""The likelihood of each column of a table, found from its values."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.rows import Rows
 
 MOST_CATEGORIES = 16
-"""Columns of whole numbers below it are taken for categories, and others for counts."""
+"""A column of whole numbers below this is taken for categories, another one for counts."""
 
 
 def mixed_spec(rows: Rows) -> str:
-    """The likelihood of a table's columns, each by its values: ``mixed:bernoulli,normal*3``.
+    """The name of a likelihood for the columns of a table, such as ``mixed:bernoulli,normal*3``.
 
-    A column is ``bernoulli`` if it holds 0 and 1 alone, ``categorical:L`` if whole numbers 0 to
-    L - 1 with L at most ``MOST_CATEGORIES``, ``negative-binomial`` if others from 0 on, and else
-    ``normal``.
+    A column of zeros and ones gets ``bernoulli``. A column of whole numbers 0 to L - 1 gets
+    ``categorical:L``, if L is at most ``MOST_CATEGORIES``. A column of other whole numbers from 0
+    on gets ``negative-binomial``. Any other column gets ``normal``.
 
     Args:
         rows: The data as stored, finite.
 
     Raises:
-        DataError: If they are no table.
+        DataError: If the data are not a table.
     """
     if len(rows.event_shape) != 1:
         raise DataError(

@@ -13,13 +13,13 @@ _MEANING = {
 
 
 def describe(scan: Scan) -> list[str]:
-    """Tell people what was found, a line a subject.
+    """What a scan found, in lines for people.
 
     Args:
         scan: What was found.
 
     Returns:
-        Lines that begin with their subject.
+        One line per subject; each begins with the subject.
     """
     shape = " x ".join(map(str, scan.event_shape)) or "a single number"
     hint = ""
@@ -53,10 +53,10 @@ def describe(scan: Scan) -> list[str]:
 
 
 def complaint(scan: Scan) -> str | None:
-    """Say in one line why nothing can be trained on the data; None if something can."""
+    """Say in one line why no model can be trained on the data; None if one can."""
     if not scan.num_bad:
         return None
-    return f"Expected finite numbers; got {_bad(scan)}. Drop or replace them."
+    return f"Expected finite numbers; got {_bad(scan)}. Drop or replace such values."
 
 
 def _bad(scan: Scan) -> str:

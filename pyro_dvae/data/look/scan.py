@@ -1,4 +1,4 @@
-"""A look at every value of data before the first step: what they are, and what could be wrong."""
+"""A look at every value of data before training: what they are, and what could be wrong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ColumnScan:
 
 @dataclass(frozen=True)
 class Scan:
-    """What N data are, with every value looked at; ``dataclasses.asdict`` makes JSON of it."""
+    """What N data are, found by a look at every value; ``dataclasses.asdict`` makes JSON of it."""
 
     num_data: int
     event_shape: tuple[int, ...]
@@ -39,43 +39,46 @@ class Scan:
     low: float | None
     """The least finite value; None if there is none."""
     high: float | None
+    """The greatest finite value; None if there is none."""
     is_whole: bool
     """Whether every finite value is a whole number."""
     num_distinct: int | None
-    """Number of different finite values; None if more than ``MAX_DISTINCT``."""
+    """The number of different finite values; None if there are more than ``MAX_DISTINCT``."""
     num_missing: int
-    """Values that are NaN."""
+    """The number of values that are NaN."""
     num_infinite: int
+    """The number of values that are infinite."""
     first_bad: tuple[int, ...] | None
-    """Row, and place in the datum, of the first value missing or infinite, counted from 0."""
+    """The row, and the place in the datum, of the first value that is missing or infinite, both
+    counted from 0; None if there is none."""
     num_duplicates: int
-    """Rows equal to an earlier one."""
+    """The number of rows that equal an earlier row."""
     first_duplicate: tuple[int, int] | None
-    """The first of these, and the row it repeats."""
+    """The first row that equals an earlier one, and that earlier row; None if there is none."""
     classes: dict[str, int] | None
-    """Number of data of each class; None without labels."""
+    """The name of each class -> its number of data; None if there are no labels."""
     images: tuple[ImageGroup, ...] | None
-    """Modes and sizes of images in files, before they are converted."""
+    """The modes and sizes of images in files, before any conversion; None for other data."""
     columns: tuple[ColumnScan, ...] | None
-    """The columns of a table."""
+    """The columns of a table; None for other data."""
     fits: tuple[Fit, ...]
-    """For each likelihood."""
+    """For each likelihood with a name, whether it takes the data."""
 
     @property
     def num_bad(self) -> int:
-        """Values missing or infinite."""
+        """The number of values that are missing or infinite."""
         return self.num_missing + self.num_infinite
 
     @property
     def extent(self) -> Extent:
-        """What decides whether a likelihood takes the values, which are all finite."""
+        """What decides whether a likelihood takes the values; for data that are all finite."""
         low, high = self.low or 0.0, self.high or 0.0
         is_binary = {low, high} <= {0, 1} and (self.num_distinct or 3) <= 2
         return Extent(vars(torch)[self.dtype], low, high, is_binary, self.is_whole)
 
 
 def scan(rows: Rows) -> Scan:
-    """Look at all data, in blocks; memory is bounded but for 8 bytes a row.
+    """Look at all data, in blocks. This takes bounded memory, and 8 bytes per row.
 
     Args:
         rows: The data as stored.
@@ -117,7 +120,7 @@ def scan(rows: Rows) -> Scan:
 
 
 class _Found:
-    """What the blocks of data had up to now."""
+    """What was found in the blocks that have been looked at."""
 
     def __init__(self, rows: Rows, num_columns: int) -> None:
         self.low = torch.full((num_columns,), torch.inf, dtype=torch.float64, device="cpu")
@@ -126,7 +129,7 @@ class _Found:
         self.is_whole = True
         self.num_infinite = 0
         self.first_bad: tuple[int, ...] | None = None
-        self.known: Tensor | None = None  # distinct values, ascending; None if there are too many
+        self.known: Tensor | None = None  # distinct values, ascending; None if too many
         self._counting = True
         self.hashes = np.empty(len(rows), np.uint64)
 
@@ -163,7 +166,7 @@ class _Found:
     def _add_distinct(self, values: Tensor) -> None:
         if not self._counting:
             return
-        if values.dtype == torch.uint8:  # ten times as fast as comparing
+        if values.dtype == torch.uint8:  # ten times as fast as comparisons
             values = torch.bincount(values).nonzero().flatten().to(torch.uint8)
         known = values[:0] if self.known is None else self.known
         if 0 < len(known) <= 16:

@@ -1,1 +1,1 @@
-"""From rows as stored to what a model is trained on: values, parts, batches."""
+"""What a model is trained on, made of stored rows: values for its likelihood, parts, batches."""

@@ -1,4 +1,4 @@
-"""Binarization: grey images served as zeros and ones."""
+"""Binarization: grey images become zeros and ones."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ __all__ = ["BINARIZATIONS", "BinaryImages"]
 
 
 class BinaryImages(PreparedData):
-    """Data in memory, on one device, served as zeros and ones under a binarization policy.
+    """Grey images in memory that are served as zeros and ones.
 
-    Under ``"dynamic"`` a pixel is redrawn as Bernoulli(value / 255) whenever it is served; under
-    ``"static"`` it was so drawn once, on construction; under ``"threshold"`` it is value >= 128.
+    The policy says how a pixel becomes 0 or 1:
+
+    - ``"dynamic"``: it is drawn as Bernoulli(value / 255), anew for every batch.
+    - ``"static"``: it is drawn so once, when this object is built.
+    - ``"threshold"``: it is 1 if value >= 128.
+    - ``"none"``: the values are all 0 or 1, and stay.
 
     Args:
-        pixels: Grey values, uint8, shape (N, *event_shape); of any dtype under a range, or, all
-            0 or 1, under ``"none"``.
-        policy: One of ``BINARIZATIONS``, or ``"none"`` for values that are zeros and ones.
-        seed: Seed of the draw of ``"static"``, the same on every device.
+        pixels: (N, *event_shape) grey values, uint8. With a range, or under ``"none"``, they may
+            have any dtype.
+        policy: One of the four above.
+        seed: Seed of the draw of ``"static"``. It gives the same bits on every device.
         range: (low, high), the values that stand for 0 and 1; None for uint8 values of 255.
-        labels: (N,) int64, served with the images, or None.
+        labels: (N,) int64 labels, served with the images; None if there are none.
 
     Raises:
         ValueError: If the pixels are not uint8 and have no range, or the policy is unknown.
+
+    Example:
+        >>> images = BinaryImages(torch.tensor([[0, 200]], dtype=torch.uint8), "threshold")
+        >>> images.fixed(0).tolist()
+        [[0.0, 1.0]]
     """
 
     def __init__(
@@ -39,7 +48,10 @@ class BinaryImages(PreparedData):
         labels: Tensor | None = None,
     ) -> None:
         if pixels.dtype != torch.uint8 and range is None and policy != "none":
-            raise ValueError(f"Expected uint8 pixels; got {pixels.dtype}. Pass values 0 to 255.")
+            raise ValueError(
+                f"Expected uint8 pixels; got {pixels.dtype}. Pass values 0 to 255, or "
+                "range=(LOW, HIGH), the values that stand for 0 and 1."
+            )
         if policy not in POLICIES:
             raise ValueError(f"Expected one of {BINARIZATIONS}; got {policy!r}. Choose one.")
         super().__init__(pixels, Preparation(policy, range), seed=seed, labels=labels)

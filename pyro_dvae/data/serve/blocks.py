@@ -1,4 +1,4 @@
-"""Training data that need not fit into memory, read in shuffled blocks."""
+"""Training data that need not fit into memory: they are read in shuffled blocks."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ WINDOW = 32
 
 
 class BlockData:
-    """Rows read in blocks, shuffled, and served as a likelihood takes them.
+    """Rows that are read in blocks, shuffled, and served as a likelihood takes them.
 
-    The N rows are cut into blocks of b, what `block_bytes` holds. In every epoch the blocks come
-    in random order, any order alike; W of them at a time are a window, in which the rows, W b of
-    them, come in random order, any order alike. About two windows are held in memory.
+    The N rows are cut into blocks of b rows, as many as `block_bytes` holds. In every epoch the
+    blocks come in random order. W consecutive blocks form a window, and the W b rows of a window
+    come in random order. Every order of blocks, and of rows in a window, is equally likely. About
+    two windows are held in memory.
 
-    So, where b divides N, a row is as likely at any place as at another, and moves by N / 3 in
-    the mean, as after a full shuffle; if one window holds all rows it is one. What differs: two
-    neighbours stay neighbours with a chance of about 2 / (W b) rather than 2 / N, and two rows of
-    a batch come from the same block with one of about 1 / W rather than b / N. Where rows are
-    sorted by class, a class that spans many blocks and is a share p of the data has a share in
-    each window that varies with a standard deviation of about sqrt(p (1 - p) / W).
+    How this differs from a full shuffle: if one window holds all rows, it does not. Else, where b
+    divides N, each row is still equally likely at each place, and moves by N / 3 places on
+    average. But two neighbours stay neighbours with a probability of about 2 / (W b), not 2 / N.
+    Two rows of a batch come from the same block with a probability of about 1 / W, not b / N. If
+    the rows are sorted by class, and a class spans many blocks and is a share p of the data, then
+    its share in a window has a standard deviation of about sqrt(p (1 - p) / W).
 
-    `block_bytes` and `window` decide that order alone: for the same order, what is served is the
-    same, bit for bit.
+    `block_bytes` and `window` decide only the order of the rows: for one order, the rows that are
+    served are the same, bit for bit.
 
     Args:
         rows: The data as stored.
-        preparation: What to do to them; `"static"` bits are drawn row by row, from the seed and
-            the row's number in `rows`, and are never held.
-        seed: Of the draw of `"static"`.
-        index: (N,) the rows to train on, int64, ascending; all if None.
-        labels: Of all `rows`, int64, served with the data, or None.
-        block_bytes: Size of a block, of one row at least.
-        window: W.
-        found: What the values of all rows are; None to look at every value, once.
+        preparation: What to do to them. `"static"` bits are drawn row by row, from the seed and the
+            number of the row in `rows`, and are not kept in memory.
+        seed: Seed of the draw of `"static"`.
+        index: (N,) numbers of the rows to train on, int64, ascending; None for all rows.
+        labels: int64 labels of all `rows`, served with the data; None if there are none.
+        block_bytes: Size of a block in bytes. A block has at least one row.
+        window: W, the number of blocks in a window.
+        found: What the values of all rows are; None to look at every value once.
 
     Raises:
         DataError: If the preparation does not take the values.
@@ -75,7 +76,7 @@ class BlockData:
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: the data; where in an epoch they are is no part of them."""
+        """What copies and pickles hold: the data, without the place in the current epoch."""
         unlike = ("_reader", "_sequence", "_place", "_held", "_rooms")
         return {name: value for name, value in vars(self).items() if name not in unlike}
 
@@ -85,9 +86,9 @@ class BlockData:
 
     def _forget(self) -> None:
         self._reader = ThreadPoolExecutor(1)
-        self._sequence: Tensor | None = None  # the blocks in the epoch's order
-        self._held: dict[int, Future[Tensor]] = {}  # windows of the epoch
-        self._rooms: list[Tensor] = []  # of two windows; room made anew for each would fragment
+        self._sequence: Tensor | None = None  # the blocks, in the order of the epoch
+        self._held: dict[int, Future[Tensor]] = {}  # number of a window -> its rows
+        self._rooms: list[Tensor] = []  # memory of two windows, used again and again
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -108,15 +109,15 @@ class BlockData:
         return order
 
     def batch(self, index: Tensor, generator: torch.Generator) -> Tensor | tuple[Tensor, Tensor]:
-        """Serve the rows at some indices, best in the order of `order`.
+        """Serve some rows; this is fastest in the order that `order` gives.
 
         Args:
-            index: Indices, int64, shape (B,).
-            generator: Source of the draw of ``"dynamic"``, on any device; else unused.
+            index: (B,) int64 indices of the rows.
+            generator: Source of the draw of ``"dynamic"``, on any device; else not used.
 
         Returns:
-            What the likelihood takes, float32, shape (B, *event_shape), on `device`; where there
-            are labels these too, (B,).
+            (B, *event_shape), float32, on `device`: what the likelihood takes. If there are labels,
+            a pair of that and of the labels, (B,).
         """
         index = index.cpu()
         rows = self._rows(index)
@@ -124,13 +125,13 @@ class BlockData:
         return x if self._labels is None else (x, self._labels[rows].to(self.device))
 
     def fixed(self, seed: int) -> Tensor:
-        """Serve all rows, without labels, in the one draw that evaluation uses, held in memory.
+        """Serve all rows at once, without labels, with bits drawn once, as evaluation needs them.
 
         Args:
-            seed: Seed of the draw of ``"dynamic"``, the same on every device; else unused.
+            seed: Seed of the draw of ``"dynamic"``, the same on every device; else not used.
 
         Returns:
-            What the likelihood takes, float32, shape (N, *event_shape), on `device`.
+            (N, *event_shape), float32, on `device`: what the likelihood takes.
         """
         generator = torch.Generator().manual_seed(seed)
         x = torch.empty((len(self), *self.event_shape), dtype=torch.float32, device=self.device)
@@ -140,13 +141,13 @@ class BlockData:
         return x
 
     def to(self, device: torch.device | str) -> BlockData:
-        """Return the same data, served on another device."""
+        """The same data, served on another device."""
         other = copy.copy(self)
         other.device = torch.device(device)
         return other
 
     def subset(self, index: Tensor) -> BlockData:
-        """Return the rows at some indices, ascending."""
+        """The rows at some indices (B,), int64, ascending."""
         other = copy.copy(self)
         other.index = self._rows(index)
         return other
@@ -163,7 +164,7 @@ class BlockData:
         return self.preparation.serve(kept, generator)
 
     def _read(self, index: Tensor) -> Tensor:
-        if self._sequence is None:  # no epoch has begun
+        if self._sequence is None:  # before the first epoch
             return self.rows.read(self._rows(index))
         size = self.block_size
         slots = self._place[index // size] * size + index % size
@@ -175,7 +176,7 @@ class BlockData:
         return values
 
     def _window(self, number: int) -> Tensor:
-        """The rows of a window, block by block; those of the next are on their way then."""
+        """The rows of a window, block by block. The next window is read in the background."""
         for other in [held for held in self._held if held not in (number, number + 1)]:
             del self._held[other]
         blocks = cast(Tensor, self._sequence).split(self.window)
@@ -186,7 +187,7 @@ class BlockData:
             ]
         for wanted in range(number, min(number + 2, len(blocks))):
             if wanted not in self._held:
-                # Nobody looks at the window before the last, and the one reader fills in turn.
+                # The memory of the window before the last is free: nobody looks at it any more.
                 room = self._rooms[wanted % 2]
                 self._held[wanted] = self._reader.submit(self._load, blocks[wanted], room)
         return self._held[number].result()

@@ -1,4 +1,4 @@
-"""A user's data as a trained model takes them."""
+"""New data, prepared as a trained model takes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyro_dvae.data.read.rows import Rows, TensorRows
 from pyro_dvae.data.serve.prepare import Preparation
 
 _BLOCK_NUMBERS = 2**20
-"""Values that are drawn at once where they are skipped."""
+"""Values that are drawn at once when rows are skipped."""
 
 
 def binary_inputs(
@@ -24,26 +24,26 @@ def binary_inputs(
     range: tuple[float, float] | None = None,
     likelihood: str | nn.Module = "bernoulli",
 ) -> Tensor:
-    """Turn a user's data into what a run was trained on: zeros and ones, unless it says another.
+    """Prepare new data as the training data of a run were prepared.
 
-    Grey values (uint8, or any under a range) go through the run's binarization policy;
-    ``"dynamic"`` draws them once, as it does a run's test images, so that the same file gives the
-    same data every time. Without a range data of zeros and ones of any dtype stay as they are:
-    uint8 data without a value above 1 are taken for these, and not for very dark grey.
+    For a likelihood of bits, grey values (uint8 values, or any values under a range) become zeros
+    and ones by the run's policy. ``"dynamic"`` draws them once, so that the same data always give
+    the same bits. Without a range, zeros and ones of any dtype stay as they are: uint8 data
+    without a value above 1 are taken for bits, not for very dark grey.
 
     Args:
         values: (N, *event_shape) data, N >= 1.
         event_shape: Shape of one datum of the run.
-        policy: The run's policy, one of ``POLICIES``.
-        seed: Seed of the draw; no global random stream is touched.
-        range: The run's range, if it has one.
+        policy: The policy of the run, one of ``POLICIES``; see ``Preparation``.
+        seed: Seed of the draw. No global random stream is used.
+        range: (low, high), the range of the run; None if it has none.
         likelihood: That of the run; or its name, or ``name:argument``.
 
     Returns:
-        What the likelihood takes, float32, shape (N, *event_shape).
+        (N, *event_shape), float32: what the likelihood takes.
 
     Raises:
-        DataError: If the shape is another one, or if the values are neither of the two kinds.
+        DataError: If the shape is another one, or if the likelihood does not take the values.
         ValueError: If the policy is unknown.
     """
     preparation = Preparation(policy, range, likelihood)
@@ -52,14 +52,14 @@ def binary_inputs(
 
 
 def check_shape(shape: tuple[int, ...], event_shape: tuple[int, ...]) -> None:
-    """Refuse data of another shape than a run's.
+    """Refuse data whose shape is not that of a run's data.
 
     Args:
-        shape: (N, *event_shape), as it should be.
+        shape: The shape of the data, which should be (N, *event_shape).
         event_shape: Shape of one datum of the run.
 
     Raises:
-        DataError: If it is another one.
+        DataError: If the data have another shape.
     """
     if not shape or shape[0] == 0 or shape[1:] != event_shape:
         wanted = f"({', '.join(['N', *map(str, event_shape)])}) with N > 0"
@@ -72,18 +72,19 @@ def check_shape(shape: tuple[int, ...], event_shape: tuple[int, ...]) -> None:
 
 
 class ServedRows:
-    """Rows as a run's likelihood takes them, by slices: ``x[start:stop]``, like those of a tensor.
+    """Rows in a file, served as a likelihood takes them by slices, `x[start:stop]`, as of a tensor.
 
-    Each is read, and drawn where bits are drawn, when it is asked for. The draws are those of
-    `binary_inputs` of all rows at once, wherever a slice begins; one that does not begin where the
-    last one ended costs the draws before it.
+    A row is read when a slice asks for it, and its bits are drawn then. The bits are those that
+    `binary_inputs` draws for all rows at once, wherever a slice begins. A slice that does not
+    begin where the last one ended repeats the draws before it, which takes time.
 
     Args:
-        rows: The data as stored, of the run's shape.
-        preparation: What is done to them.
-        seed: Seed of the draw; no global random stream is touched.
-        found: What the values are.
-        like: A tensor on whose device, and of whose dtype, they are served; else float32, CPU.
+        rows: The data as stored, of the shape of the run's data.
+        preparation: What to do to them.
+        seed: Seed of the draw. No global random stream is used.
+        found: What the values of all rows are.
+        like: A tensor of the device and dtype that the data are served in; None for float32 on
+            the CPU.
 
     Raises:
         DataError: If the preparation does not take the values.
@@ -102,7 +103,7 @@ class ServedRows:
             if preparation.makes_bits and preparation.range is None and found.dtype != torch.uint8:
                 raise DataError(
                     f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Rescale "
-                    "to 0 to 255 and round to uint8, or binarise them first."
+                    "the values to 0 to 255 and round them to uint8, or binarise them first."
                 )
             preparation.check(found)
         self.rows, self.preparation, self.seed, self.found = rows, preparation, seed, found
@@ -128,7 +129,7 @@ class ServedRows:
         return self._next(stop).to(self.like)
 
     def to(self, like: Tensor) -> ServedRows:
-        """Return the same data, served on the device and in the dtype of a tensor."""
+        """The same data, served on the device and in the dtype of a tensor."""
         return ServedRows(self.rows, self.preparation, self.seed, self.found, like)
 
     def _next(self, stop: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Data in memory, served as a likelihood takes them."""
+"""Data in memory that are served as a likelihood takes them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Self = TypeVar("Self", bound="PreparedData")
 
 
 class PreparedData:
-    """Data in memory, on one device, served under a preparation.
+    """Data in memory, on one device, that are served as a likelihood takes them.
 
     Args:
-        values: (N, *event_shape), values as stored.
+        values: (N, *event_shape) values as stored.
         preparation: What to do to them.
-        seed: Seed of the draw of ``"static"``, the same on every device.
-        labels: (N,) int64, served with the data, or None.
-        found: What all of the data are, where the values are a part of them; None to look at the
-            values.
+        seed: Seed of the draw of ``"static"``. It gives the same bits on every device.
+        labels: (N,) int64 labels, served with the data; None if there are none.
+        found: What all of the data are, if these values are only a part of them; None to look at
+            these values.
 
     Raises:
         DataError: If the preparation does not take the values.
@@ -44,7 +44,7 @@ class PreparedData:
         kept = preparation.keep(values) if found is None else preparation.convert(values)
         if preparation.binarize == "static":
             kept = draw_bits(kept, torch.Generator().manual_seed(seed))
-        self._kept = kept  # of bits brightness if dynamic
+        self._kept = kept  # under "dynamic" the brightness that bits are drawn from
 
     def __len__(self) -> int:
         """Return the number of data."""
@@ -57,42 +57,42 @@ class PreparedData:
 
     @property
     def device(self) -> torch.device:
-        """Device that holds the data."""
+        """The device that holds the data."""
         return self._kept.device
 
     def batch(self, index: Tensor, generator: torch.Generator) -> Tensor | tuple[Tensor, Tensor]:
-        """Serve the data at some indices.
+        """Serve some of the data.
 
         Args:
-            index: Indices, int64, shape (B,).
-            generator: Source of the draw of ``"dynamic"``, on any device; else unused.
+            index: (B,) int64 indices.
+            generator: Source of the draw of ``"dynamic"``, on any device; else not used.
 
         Returns:
-            What the likelihood takes, float32, shape (B, *event_shape); where there are labels
-            these too, (B,).
+            (B, *event_shape), float32: what the likelihood takes. If there are labels, a pair of
+            that and of the labels, (B,).
         """
         x = self.preparation.serve(self._kept.index_select(0, index), generator)
         return x if self.labels is None else (x, self.labels[index])
 
     def fixed(self, seed: int) -> Tensor:
-        """Serve all data, without labels, in the one draw that evaluation uses.
+        """Serve all data at once, without labels, with bits drawn once, as evaluation needs them.
 
         Args:
-            seed: Seed of the draw of ``"dynamic"``, the same on every device; else unused.
+            seed: Seed of the draw of ``"dynamic"``, the same on every device; else not used.
 
         Returns:
-            What the likelihood takes, float32, shape (N, *event_shape).
+            (N, *event_shape), float32: what the likelihood takes.
         """
         return self.preparation.serve(self._kept, torch.Generator().manual_seed(seed))
 
     def to(self: Self, device: torch.device | str) -> Self:
-        """Return the same data on another device."""
+        """The same data on another device."""
         return self._with(
             self._kept.to(device), None if self.labels is None else self.labels.to(device)
         )
 
     def subset(self: Self, index: Tensor) -> Self:
-        """Return the data at some indices, shape (B,); static bits stay as drawn."""
+        """The data at some indices (B,), int64; bits of ``"static"`` are not drawn again."""
         return self._with(self._kept[index], None if self.labels is None else self.labels[index])
 
     def _with(self: Self, kept: Tensor, labels: Tensor | None) -> Self:

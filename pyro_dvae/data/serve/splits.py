@@ -1,4 +1,4 @@
-"""The parts that a run trains, validates and tests on, the same in every command."""
+"""The parts of data that a run trains, validates and tests on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyro_dvae.data.read.extent import Extent, row_bytes
 from pyro_dvae.data.read.labels import class_labels
 from pyro_dvae.data.read.mnist import DATA_SETS, Images
 from pyro_dvae.data.read.rows import Rows, Source, SubsetRows, TensorRows
-from pyro_dvae.data.serve.allot import allot
+from pyro_dvae.data.serve.allocate import allocate
 from pyro_dvae.data.serve.blocks import BlockData
 from pyro_dvae.data.serve.prepare import Preparation
 from pyro_dvae.data.serve.served import PreparedData
@@ -23,45 +23,47 @@ from pyro_dvae.data.serve.served import PreparedData
 PARTS = ("train", "validation", "test")
 
 IN_MEMORY = 2**28
-"""Bytes as stored up to which data are read once and kept; larger data are read in blocks."""
+"""Stored data of at most so many bytes are read once and kept; larger data are read in blocks."""
 
 
 class Part(NamedTuple):
-    """The N data of one part, row by row."""
+    """The N data of one part."""
 
     x: Tensor
-    """(N, *event) what the likelihood takes, float32, in the one draw that evaluation uses."""
+    """(N, *event) what the likelihood takes, float32. Bits that are drawn are drawn once."""
     values: Tensor
-    """(N, *event) the values as stored that they were made from."""
+    """(N, *event) the stored values that `x` was made from."""
     labels: Tensor | None
-    """(N,) int64."""
+    """(N,) int64 labels; None if there are none."""
 
 
 class Splits(NamedTuple):
     """What a run trains, validates and tests on."""
 
     train: PreparedData | BlockData
-    """The part to train on, served as the preparation says, with labels where asked for."""
+    """The training data, which serve batches; with labels if the model takes labels."""
     validation: Tensor | None
-    """(M, *event) what the likelihood takes, float32, drawn once; None where M = 0."""
+    """(M, *event) what the likelihood takes, float32, drawn once; None if M = 0."""
     test: Tensor | None
-    """(T, *event) what the likelihood takes, float32, drawn once; None where T = 0."""
+    """(T, *event) what the likelihood takes, float32, drawn once; None if T = 0."""
     train_rows: Tensor
-    """Rows of the source's data to train on, int64, ascending."""
+    """The numbers of the source's rows that are trained on, int64, ascending."""
     validation_rows: Tensor
-    """Rows of them kept for validation, int64, ascending; empty where that has its own file."""
+    """The numbers of the source's rows that are kept for validation, int64, ascending; empty if
+    the validation data are other rows."""
     stored: dict[str, Rows]
-    """The rows of every part that there is, as stored."""
+    """The name of each part that is there -> its rows as stored."""
     seed: int
+    """The seed of the split and of the draws."""
 
     def part(self, name: str) -> Part:
-        """Serve one part for evaluation.
+        """The data of one part, for evaluation.
 
         Args:
-            name: One of ``PARTS``. The training part, too, comes in one fixed draw.
+            name: "train", "validation" or "test". Training data are drawn once here, too.
 
         Returns:
-            Data for the likelihood, values as stored and labels of the part.
+            What the likelihood takes, the stored values, and the labels.
 
         Raises:
             ValueError: If there is no such part.
@@ -93,35 +95,48 @@ def make_splits(
     num_classes: int = 0,
     found: Extent | None = None,
 ) -> Splits:
-    """Split and prepare data as a run's settings say.
+    """Split data into parts, and prepare them for a likelihood.
 
     Args:
-        data: The data. Their training rows are split at random, in proportion to the labels
-            where there are some (but MNIST's); their test rows, if any, stay apart.
-        binarize: One of ``POLICIES``.
-        validation: Fraction (below 1) or number of the training rows kept for validation, or
-            other rows.
-        seed: Seed of the shuffle and of every draw made here; no global random stream is touched.
-        test: The same for testing; None: the data's own test rows, if any.
-        range: (low, high), the values that stand for 0 and 1; None for uint8 values of 255.
-        likelihood: The likelihood whose values are wanted; or its name, or ``name:argument``.
-        num_classes: C of a model that takes labels 0 to C - 1, with which it is then trained.
-        found: What the training rows are, from a ``scan`` say; None to look at every value.
+        data: The data. Their training rows are split at random; if they have labels, every class
+            has the same share in each part (except in MNIST, whose split was published before).
+        binarize: One of ``POLICIES``; see ``Preparation``.
+        validation: The fraction (below 1) or the number of training rows to keep for validation;
+            or other rows.
+        seed: Seed of the shuffle and of every draw. No global random stream is used.
+        test: The fraction (below 1) or the number of training rows to keep for testing; or other
+            rows. None takes the test rows of the data themselves, if there are any.
+        range: (low, high), the stored values that stand for 0 and 1; None for uint8 values of 255.
+        likelihood: The likelihood that takes the data; or its name, or ``name:argument``.
+        num_classes: C for a model that takes the labels 0 to C - 1 with the data; else 0.
+        found: What the training rows are, for example ``scan(rows).extent``; None to look at every
+            value once more.
 
     Returns:
-        The parts, on the device of the data. Training data of more than ``IN_MEMORY`` bytes that
-        are not in memory are read in blocks.
+        The parts, on the device of the data. Training data that are not in memory, and take more
+        than ``IN_MEMORY`` bytes, are read in blocks.
 
     Raises:
-        ValueError: If the policy is unknown, nothing is left to train on, a part does not fit
-            into memory, or labels are wanted and missing or others.
+        ValueError: If the policy is unknown, if nothing is left to train on, if the likelihood
+            does not take a value, if a part does not fit into memory, or if the model needs labels
+            that are missing or unknown.
+
+    Example:
+        >>> from pyro_dvae.data import as_rows, Source
+        >>> rows = as_rows(torch.arange(20, dtype=torch.uint8).reshape(10, 2))
+        >>> source = Source("counts", "memory", rows, None, None)
+        >>> splits = make_splits(
+        ...     source, binarize="none", likelihood="poisson", validation=2, test=1, seed=0
+        ... )
+        >>> len(splits.train), len(splits.validation), len(splits.test)
+        (7, 2, 1)
     """
     source = as_source(data)
     preparation = Preparation(binarize, range, likelihood)
     rows = source.train
     own = source.test if test is None else test
     labels = None if source.name in DATA_SETS else rows.labels  # MNIST's split has been published
-    chosen = allot(len(rows), _amount(validation), _amount(own), seed, labels)
+    chosen = allocate(len(rows), _amount(validation), _amount(own), seed, labels)
     stored: dict[str, Rows] = {"train": SubsetRows(rows, chosen[0])}
     for name, other, index in zip(PARTS[1:], (validation, own), chosen[1:], strict=True):
         if other is not None and not isinstance(other, (int, float)):
@@ -182,12 +197,12 @@ def _serving(
 
 
 def _refuse_too_large(name: str, rows: Rows) -> None:
-    """Refuse a part, which is held whole, float32, where it would fill the memory."""
+    """Refuse a validation or test part, which is kept as float32, if it would fill the memory."""
     wanted = 4 * len(rows) * math.prod(rows.event_shape)
     if hasattr(os, "sysconf") and wanted > IN_MEMORY:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if wanted > memory / 2:
             raise DataError(
                 f"Expected a {name} part that fits into memory; got {len(rows)} rows, "
-                f"{wanted / 2**30:.1f} GiB. Keep fewer, 10000 say."
+                f"{wanted / 2**30:.1f} GiB. Keep fewer rows, {name}=10000 say."
             )

@@ -1,4 +1,4 @@
-"""Data that come after training: a value that the model does not know is named, with its place."""
+"""Refuse data after training that hold a value which the model does not know."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ def refuse_unseen(
     where: str,
     columns: Sequence[str] | None = None,
 ) -> None:
-    """Refuse data with a value that a trained model has no probability for, in blocks.
+    """Refuse data with a value that a trained model gives no probability.
 
     Args:
-        rows: The data as stored, of the shape of the training data, finite.
+        rows: The data as stored, finite, of the shape of the training data. They are read in
+            blocks.
         preparation: What is done to them.
-        likelihood: The model's.
-        where: Whose they are, for the message.
-        columns: The names of the columns of a table.
+        likelihood: The likelihood of the model.
+        where: What the message calls the data.
+        columns: The names of the columns of a table; None if they have no names.
 
     Raises:
-        DataError: If there is one; the message names the first one's row, counted from 1, its
-            column and the values that the model knows.
+        DataError: If there is such a value. The message names the row of the first one, counted
+            from 1, its column, and the values that the model knows.
     """
     for index in in_blocks(rows):
         values = rows.read(index)
@@ -46,7 +47,8 @@ def refuse_unseen(
             raise DataError(
                 f"Expected {known}{_at(place, columns)}, as the model was trained on; got "
                 f"{values[(row, *place)].item():g} in row {int(index[row]) + 1} of {where} (the "
-                "first is row 1). Mend or leave out such rows, or train a model on data with them."
+                "first is row 1). Correct such rows or leave them out, or train a model on data "
+                "that hold such values."
             )
 
 
@@ -59,7 +61,7 @@ def _at(place: list[int], columns: Sequence[str] | None) -> str:
 
 
 def _bounds(preparation: Preparation) -> Values | None:
-    """The stored values that the model knows; None for any."""
+    """The stored values that the model knows; None if it knows all."""
     values = preparation.values
     if preparation.range is not None:
         low, high = preparation.range

@@ -117,7 +117,7 @@ def test_the_first_gap_has_row_and_column(tmp_path: Path) -> None:
     rows = open_source(tmp_path / "x.csv").train
     assert complaint(scan(rows)) == (
         "Expected finite numbers; got 1 missing (NaN) and 1 infinite, the first in row 1, column "
-        "'b' (counted from 0). Drop or replace them."
+        "'b' (counted from 0). Drop or replace such values."
     )
     assert line(rows, "columns") == "a 1 to 3 (1 missing), b 2 to 6"
     assert scan(rows).first_bad == (1, 1)

@@ -76,7 +76,10 @@ class TestBinaryInputs:
     @pytest.mark.parametrize(
         ("values", "match"),
         [
-            (torch.tensor([[0.0, 0.5]]), r"got torch\.float32 values 0 to 0\.5\. Rescale to 0 to"),
+            (
+                torch.tensor([[0.0, 0.5]]),
+                r"got torch\.float32 values 0 to 0\.5\. Rescale the values",
+            ),
             (torch.tensor([[0.0, 255.0]]), r"got torch\.float32 values 0 to 255"),
             (torch.tensor([[-1.0, 1.0]]).double(), r"got torch\.float64 values -1 to 1"),
             (torch.tensor([[0, 255]]), r"got torch\.int64 values 0 to 255"),

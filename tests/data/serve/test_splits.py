@@ -27,7 +27,7 @@ from pyro_dvae.data import (
     split,
 )
 from pyro_dvae.data.serve import splits as splits_module
-from pyro_dvae.data.serve.allot import allot
+from pyro_dvae.data.serve.allocate import allocate
 
 
 class TestSplit:
@@ -171,42 +171,44 @@ class TestAllot:
         for labels in (None, torch.tensor(classes)):
             if sum(wanted) >= num or empty:
                 with pytest.raises(ValueError, match="in both parts; got"):
-                    allot(num, validation, test, seed, labels)
+                    allocate(num, validation, test, seed, labels)
                 continue
-            parts = allot(num, validation, test, seed, labels)
+            parts = allocate(num, validation, test, seed, labels)
             assert [len(part) for part in parts] == [num - sum(wanted), *wanted]
             assert torch.equal(torch.cat(parts).sort().values, torch.arange(num))
             assert all(torch.equal(part, part.sort().values) for part in parts)
-            again = allot(num, validation, test, seed, labels)
+            again = allocate(num, validation, test, seed, labels)
             assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
 
     @pytest.mark.parametrize("amount", [-1, -0.1, 1.5, math.nan, math.inf])
     def test_neither_fraction_nor_number(self, amount: float) -> None:
         for amounts in ((amount, 0), (0, amount)):
             with pytest.raises(ValueError, match=f"number of data for .*; got {amount}"):
-                allot(10, *amounts, 0)
+                allocate(10, *amounts, 0)
 
     def test_is_split_where_nothing_is_kept_for_testing(self) -> None:
-        parts = allot(100, 0.2, 0, 5)
+        parts = allocate(100, 0.2, 0, 5)
         assert all(torch.equal(a, b) for a, b in zip(parts, split(100, 0.2, 5), strict=False))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_every_class_gives_its_share(self, seed: int) -> None:
         labels = torch.tensor([0] * 700 + [1] * 200 + [2] * 90 + [7] * 10)
         labels = labels[torch.randperm(1000, generator=torch.Generator().manual_seed(9))]
-        for part, share in zip(allot(1000, 100, 0.2, seed, labels), (0.7, 0.1, 0.2), strict=True):
+        for part, share in zip(
+            allocate(1000, 100, 0.2, seed, labels), (0.7, 0.1, 0.2), strict=True
+        ):
             counts = labels[part].bincount(minlength=8)
             for label, num in {0: 700, 1: 200, 2: 90, 7: 10}.items():
                 assert abs(counts[label] - share * num) <= 1
 
     def test_classes_of_one_row_are_shared_out_at_random(self) -> None:
-        rows = torch.stack([allot(10, 3, 0, seed, torch.arange(10))[1] for seed in range(400)])
+        rows = torch.stack([allocate(10, 3, 0, seed, torch.arange(10))[1] for seed in range(400)])
         counts = rows.flatten().bincount(minlength=10)
         assert (counts - 120).abs().max() < 4.5 * math.sqrt(400 * 0.3 * 0.7)
 
     def test_a_rare_class_stays_to_be_trained_on(self) -> None:
         labels = torch.tensor([0] * 50 + [1])
-        assert 50 in allot(51, 0.2, 0.2, 0, labels)[0]
+        assert 50 in allocate(51, 0.2, 0.2, 0, labels)[0]
 
 
 class TestMakeSplitsOfASource:

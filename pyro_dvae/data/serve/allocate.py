@@ -1,4 +1,4 @@
-"""Which rows go to which part, by a seed."""
+"""Which rows go to training, validation and testing, decided by a seed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ def split(num_data: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Split indices at random into a training and a validation part.
 
     Args:
-        num_data: Number of data.
-        fraction: Fraction of them that goes to validation.
+        num_data: N, the number of data.
+        fraction: The fraction of them that goes to validation, between 0 and 1.
         seed: Seed of the shuffle.
 
     Returns:
-        Training and validation indices, int64, each sorted.
+        Training indices and validation indices, int64, each sorted.
 
     Raises:
-        ValueError: If a part would be empty or the fraction is not between 0 and 1.
+        ValueError: If a part would be empty, or the fraction is not between 0 and 1.
+
+    Example:
+        >>> from pyro_dvae import split
+        >>> train, validation = split(1000, 0.05, seed=0)
+        >>> len(train), len(validation)
+        (950, 50)
     """
     num_validation = round(num_data * fraction) if 0 < fraction < 1 else 0
     if not 0 < num_validation < num_data:
         parts = f"{fraction} of {num_data} data"
         raise ValueError(f"Expected data in both parts; got {parts}. Change the fraction.")
-    return allot(num_data, fraction, 0, seed)[:2]
+    return allocate(num_data, fraction, 0, seed)[:2]
 
 
-def allot(
+def allocate(
     num_data: int,
     validation: float,
     test: float,
@@ -36,23 +42,23 @@ def allot(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split indices at random into a training, a validation and a test part.
 
-    With labels every class gives its share to each part, to within a row or so: the rows of a
-    class of n come in random order, the i-th with the quantile (i - 1/2) / n, and the parts take
-    rows by quantile.
+    With labels, every class has about the same share in each part, to within a row or so. For
+    this, the n rows of a class are put in random order, and the i-th row gets the quantile
+    (i - 1/2) / n. Then the parts take the rows of all classes in the order of their quantiles.
 
     Args:
-        num_data: N.
-        validation: Fraction (below 1) or number of them that goes to validation; 0 for none.
-        test: The same for testing.
+        num_data: N, the number of data.
+        validation: The fraction (below 1) or the number of data that go to validation; 0 for none.
+        test: The fraction (below 1) or the number of data that go to testing; 0 for none.
         seed: Seed of the shuffle.
-        labels: (N,) int64, or None.
+        labels: (N,) int64 labels of the data; None if there are none.
 
     Returns:
         Training, validation and test indices, int64, each sorted.
 
     Raises:
-        ValueError: If an amount is neither fraction nor number, no training data are left, or a
-            part that is wanted would be empty.
+        ValueError: If an amount is neither a fraction nor a number, if no training data are left,
+            or if a part that is asked for would be empty.
     """
     nums = []
     for name, amount in (("validation", validation), ("test", test)):
@@ -65,7 +71,7 @@ def allot(
         if amount and num == 0:
             raise ValueError(
                 f"Expected data in both parts; got {amount} of {num_data} data for {name}. "
-                "Change the fraction, or keep 0 rows."
+                "Change the fraction, or use 0."
             )
         nums.append(num)
     num_validation, num_test = nums
@@ -84,7 +90,12 @@ def allot(
 
 
 def _by_quantile(order: Tensor, labels: Tensor) -> Tensor:
-    """Rows in random order, (N,), by their quantile in their class, ties in that order."""
+    """Sort rows by their quantile in their class.
+
+    Args:
+        order: (N,) the rows in random order, which decides the quantiles and breaks ties.
+        labels: (N,) the label of each row.
+    """
     grouped = order[labels[order].argsort(stable=True)]
     _, counts = labels[grouped].unique_consecutive(return_counts=True)
     ends = counts.cumsum(0)
