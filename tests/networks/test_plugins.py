@@ -422,6 +422,46 @@ def test_own_networks_train_and_are_found_again(pdvae: Run, tmp_path: Path) -> N
     assert "Run from the folder that holds mynets.py" in err
 
 
+def test_own_likelihoods_train_and_are_found_again(pdvae: Run) -> None:
+    np.save("counts.npy", np.random.default_rng(0).poisson(3, (24, 4, 4)))
+    options = ("--data=counts.npy", "--likelihood=mynets:Inflated", "--hidden=4", *SMALL)
+    status, out, err = pdvae("fit", "run", *options)
+    assert (status, err) == (0, "")
+    assert "mynets:Inflated likelihood" in out
+    run = load_run(Path("run"))
+    assert run.config.binarize == "none"
+    assert 2 < vars(run.vae.likelihood)["_buffers"]["seen"].mean() < 4  # calibrated
+    assert "bits per dimension" in out
+    assert pdvae("fit", "--resume=run", "--epochs=2")[0] == 0
+    for command in (
+        ("evaluate", "run", "--split=train", "--no-exact", "--iw-samples=0"),
+        ("sample", "run", "-n", "4", "--draws"),
+        ("score", "run", "--data=counts.npy", "--top=1"),
+        ("reconstruct", "run", "-n", "2", "-or.png"),
+        ("gradients", "run", "--estimators=rloo,reinforce", "--draws=20", "--batch-size=4"),
+        ("fit-prior", "run", "fitted", "--prior=learned", "--epochs=1"),
+    ):
+        status, _, err = pdvae(*command)
+        assert (status, err) == (0, ""), command
+    sys.modules.pop("mynets")
+    status, out, err = pdvae("compare", "run", "fitted")
+    assert (status, err) == (0, "")
+    status, out, err = pdvae("info", "run")
+    assert (status, err) == (0, "")
+    assert "mynets:Inflated, not imported here" in out
+    assert "mynets" not in sys.modules
+    reals = np.random.default_rng(0).normal(size=(20, 4, 4))
+    np.save("reals.npy", reals)
+    options = ("--data=reals.npy", "--likelihood=mynets:Inflated", *SMALL)
+    status, out, err = pdvae("fit", "none", *options)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "whole numbers from 0 to 2^24 for the Inflated likelihood" in err
+    status, out, err = pdvae("fit", "none", "--data=counts.npy", "--likelihood=mynets:no", *SMALL)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "Expected a function or class no" in err
+    assert not Path("none").exists()
+
+
 def test_a_run_that_names_no_code_imports_none(pdvae: Run, write: Callable[..., None]) -> None:
     write("\nraise SystemExit('imported')")
     assert pdvae("fit", "run", "--data=pictures", "--hidden=4", *SMALL)[0] == 0
