@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
 from .rows import KeyOption, failed_writes, file_for, only_images, open_run, weights_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pyro_dvae import Run
+    from pyro_dvae.runs.tables import CodeTable
 
 _DRAWN = 100
 """Images in a PNG, at most."""
@@ -46,38 +52,46 @@ def decode(
         fail(f"Expected a file of codes; got the folder {inputs[-1]}. Name the file after the run.")
     file_for(output, (".npz", ".npy", ".png"), force)
     with user_errors():
-        import torch
-
-        from pyro_dvae.runs import decode_blocks, shade_of
-        from pyro_dvae.runs.tables import read_codes, write_rows
+        from pyro_dvae.runs.tables import read_codes
 
         loaded, _ = open_run(inputs[0] if len(inputs) == 2 else None, device, trust_code)
         config = loaded.config
-        codes, labels, index = read_codes(
-            inputs[-1], config.num_latents, config.num_categories, key
-        )
-    number = len(codes)
-    if index is not None and torch.equal(index, torch.arange(number)):
-        index = None  # it tells nothing, and alone the images need no --key
-    shown = "means of p(x|z)" if means else "draws from p(x|z)"
-    told = f"{number} {shown}"
-    is_grid = output.suffix.lower() == ".png"
-    if is_grid:
+        table = read_codes(inputs[-1], config.num_latents, config.num_categories, key)
+    told = f"{len(table.codes)} {'means of p(x|z)' if means else 'draws from p(x|z)'}"
+    if output.suffix.lower() == ".png":
         only_images(loaded)
-        codes = codes[:_DRAWN]
-        if number > _DRAWN:
+        if len(table.codes) > _DRAWN:
             told = f"the first {_DRAWN} of {told}"
-    blocks = decode_blocks(loaded.vae, codes, config.num_categories, means=means, seed=seed)
-    with failed_writes():
-        if is_grid:
-            columns = max(1, round(len(codes) ** 0.5))
-            images, shade = torch.cat(list(blocks)), shade_of(loaded)
-            images = images if shade is None else shade(images)
-            with own_settings():
-                from pyro_dvae.runs.plots import image_grid, save_figure
-
-                save_figure(image_grid(images, columns, told), output)
-        else:
-            write_rows(output, "images", blocks, number, labels=labels, index=index)
+        _draw(loaded, table.codes[:_DRAWN], means, seed, told, output)
+    else:
+        _write(loaded, table, means, seed, output)
     drawn = "" if means else f", seed {seed}"
     print(f"{output}: {told}, codes of {inputs[-1]}; {weights_of(loaded)}{drawn}")
+
+
+def _draw(run: Run, codes: Tensor, means: bool, seed: int, title: str, output: Path) -> None:
+    import torch
+
+    from pyro_dvae.runs import decode_blocks, shade_of
+
+    blocks = decode_blocks(run.vae, codes, run.config.num_categories, means=means, seed=seed)
+    images, shade = torch.cat(list(blocks)), shade_of(run)
+    with failed_writes(), own_settings():
+        from pyro_dvae.runs.plots import image_grid, save_figure
+
+        columns = max(1, round(len(codes) ** 0.5))
+        save_figure(image_grid(images if shade is None else shade(images), columns, title), output)
+
+
+def _write(run: Run, table: CodeTable, means: bool, seed: int, output: Path) -> None:
+    import torch
+
+    from pyro_dvae.runs import decode_blocks
+    from pyro_dvae.runs.tables import write_rows
+
+    codes, labels, index = table
+    if index is not None and torch.equal(index, torch.arange(len(codes))):
+        index = None  # it tells nothing, and alone the images need no --key
+    blocks = decode_blocks(run.vae, codes, run.config.num_categories, means=means, seed=seed)
+    with failed_writes():
+        write_rows(output, "images", blocks, len(codes), labels=labels, index=index)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,34 +20,34 @@ from .options import (
     user_errors,
 )
 from .report import progress_of, report, unit
-from .rows import open_run, refuse_too_many_codes
+from .rows import DataDirOption, RunArgument, open_run, refuse_too_many_codes
 
 if TYPE_CHECKING:
-    from pyro_dvae import EpochRecord, Evaluation, Run
+    from pyro_dvae import Config, EpochRecord, Evaluation, Run
 
 
 def evaluate(
-    run: Annotated[
-        Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
-    ] = None,
+    run: RunArgument = None,
     split: Annotated[Part, typer.Option(help="Part of the run's data.")] = Part.test,
     iw_samples: Annotated[
-        int, typer.Option(help="k of the importance-weighted bound; 0 leaves it out.")
+        int,
+        typer.Option(
+            help="k, the codes drawn per datum for the importance-weighted bound. 0: no bound.",
+            min=0,
+        ),
     ] = 1000,
     exact: Annotated[
         bool | None,
         typer.Option(
             "--exact/--no-exact",
-            help="Sum over all K^D codes, or draw; summed where that is possible if left out.",
+            help="Sum over all K^D codes, or draw some. If left out: sum where that is possible.",
             show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(help="Images encoded at once; no figure depends on it.")
+        int, typer.Option(help="Data that are encoded at once. No figure depends on it.", min=1)
     ] = 256,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the IDX files; where the run's lay if left out.")
-    ] = None,
+    data_dir: DataDirOption = None,
     seed: RunSeedOption = None,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
@@ -58,33 +57,21 @@ def evaluate(
 
     Example: pdvae evaluate runs/mnist-d4k8-rloo-1 --split test
     """
-    if iw_samples != 0 and iw_samples < 2:
-        fail(f"Expected --iw-samples of at least 2, or 0; got {iw_samples}. Raise it.")
-    if batch_size < 1:
-        fail(f"Expected --batch-size of at least 1; got {batch_size}. Raise it.")
     with user_errors():
         import pyro_dvae
         from pyro_dvae.runs import model_batch
 
         loaded, target = open_run(run, device, trust_code)
         config, part = loaded.config, split.value
-        if exact:
-            refuse_too_many_codes(
-                config, "--exact", "Use --no-exact, and --iw-samples for a tighter bound."
-            )
+        _check(config, iw_samples, exact)
         epochs = loaded.metrics
         splits = loaded.data.moved_to(data_dir=data_dir).splits()
-        x, labels = model_batch(config, splits, part, target)
+        batch = model_batch(config, splits, part, target)
         if not as_json:
-            print(
-                f"{loaded.folder}: weights of epoch {loaded.epoch} "
-                f"({progress_of(config, epochs)}), {loaded.data.name} from {loaded.data.source}",
-                flush=True,
-            )
+            print(_heading(loaded, epochs), flush=True)
         scores = pyro_dvae.evaluate(
             loaded.vae,
-            x,
-            labels,
+            *batch,
             importance_samples=iw_samples or None,
             exact=exact,
             batch_size=batch_size,
@@ -98,6 +85,19 @@ def evaluate(
         if collapse is not None:
             print(collapse)
     _store(loaded, part, scores)
+
+
+def _check(config: Config, iw_samples: int, exact: bool | None) -> None:
+    if iw_samples == 1:
+        fail("Expected --iw-samples of at least 2, or 0; got 1. Raise it.")
+    if exact:
+        refuse_too_many_codes(config, "--exact", "Use --no-exact, and raise --iw-samples.")
+
+
+def _heading(run: Run, epochs: list[EpochRecord]) -> str:
+    how_far = progress_of(run.config, epochs)
+    data = f"{run.data.name} from {run.data.source}"
+    return f"{run.folder}: weights of epoch {run.epoch} ({how_far}), {data}"
 
 
 def _collapse(scores: Evaluation, epochs: list[EpochRecord], epoch: int) -> str | None:
@@ -121,7 +121,7 @@ def _content(run: Run, part: str, scores: Evaluation, collapse: str | None) -> d
         "version": run.version,
         "data": data_to_json(run.data),
         "config": asdict(run.config),
-        **asdict(scores),
+        **scores.to_dict(),
         "ordering": ordering(scores),
         "collapse": collapse,
     }

@@ -25,7 +25,7 @@ from .options import (
 )
 from .pictures import own_settings
 from .report import unit
-from .rows import failed_writes, load
+from .rows import DataDirOption, RunArgument, failed_writes, load
 
 if TYPE_CHECKING:
     import torch
@@ -36,24 +36,25 @@ if TYPE_CHECKING:
 
 
 def gradients(
-    run: Annotated[
-        Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="An untrained model, no run.")] = False,
-    latents: Annotated[int, typer.Option(help="D, of a fresh model.")] = 4,
-    categories: Annotated[int, typer.Option(help="K, of a fresh model.")] = 8,
+    run: RunArgument = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure at an untrained model, without a run.")
+    ] = False,
+    latents: Annotated[int, typer.Option(help="D of the untrained model.")] = 4,
+    categories: Annotated[int, typer.Option(help="K of the untrained model.")] = 8,
     estimators: Annotated[
-        str, typer.Option(help="Names with commas between them, or all.")
+        str, typer.Option(help="Names of estimators with commas between them, or all.")
     ] = "all",
-    draws: Annotated[int, typer.Option(help="Gradients drawn an estimator, at least 20.")] = 100,
-    batch_size: Annotated[int, typer.Option(help="Training images in the batch.")] = 100,
+    draws: Annotated[
+        int, typer.Option(help="Gradients that are drawn per estimator.", min=20)
+    ] = 100,
+    batch_size: Annotated[int, typer.Option(help="Training data in the batch.", min=1)] = 100,
     data: Annotated[
-        str | None, typer.Option(help="A file, or a data set's name; the run's if left out.")
+        str | None,
+        typer.Option(help="A file, or the name of a data set. If left out: the run's data."),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the IDX files; else $PDVAE_DATA_DIR, the cache.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG to draw the table into.")] = None,
+    data_dir: DataDirOption = None,
+    plot: Annotated[Path | None, typer.Option(help="A PNG to draw the table into.")] = None,
     seed: SeedOption = 0,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -68,11 +69,6 @@ def gradients(
         new_output(plot, force)
     if fresh and run is not None:
         fail(f"Expected a run or --fresh; got both, {run}. Leave one out.")
-    if draws < 20:
-        fail(f"Expected at least 20 draws; got {draws}. Raise --draws.")
-    if batch_size < 1:
-        fail(f"Expected a batch of at least 1 image; got {batch_size}. Raise --batch-size.")
-    every = estimators == "all"
     with user_errors():
         import torch
 
@@ -80,36 +76,24 @@ def gradients(
 
         from .devices import pick_device
 
-        target = pick_device(device)
-        names = _names(estimators)
-        fresh_config = {"num_latents": latents, "num_categories": categories, "seed": seed}
-        model = (
-            _untrained(fresh_config, data, data_dir)
-            if fresh
-            else _of_run(run, data, data_dir, trust_code)
-        )
+        target, names = pick_device(device), _names(estimators)
+        if fresh:
+            model = _untrained(latents, categories, seed, data, data_dir)
+        else:
+            model = _of_run(run, data, data_dir, trust_code)
         vae, batch = _prepared(model, batch_size, seed, target)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        elbos = dict(_possible(names, model.config, vae, batch, every=every))
+        elbos = dict(_possible(names, model.config, vae, batch, every=estimators == "all"))
         torch.manual_seed(seed)
         reference, method = reference_gradient(vae, batch)
-    rows = []
-    with _Bar(list(elbos)) as advance:
-        for row in gradient_statistics(vae, batch, elbos, reference, num_draws=draws, seed=seed):
-            rows.append(row)
-            advance(row)
+    rows = gradient_statistics(vae, batch, elbos, reference, num_draws=draws, seed=seed)
+    done = _followed(rows, len(elbos))
     num = min(batch_size, len(model.source.train))
     about = {"model": model.name, "reference": method, "num_draws": draws, "batch_size": num}
-    if as_json:
-        print(json.dumps({**about, "rows": [asdict(row) for row in rows]}))
-    else:
-        _print(rows, model, about)
+    _tell(done, model, about, as_json=as_json)
     if plot is not None:
-        with failed_writes(), own_settings():
-            from pyro_dvae.runs.plots import gradient_figure, save_figure
-
-            save_figure(gradient_figure(rows), plot)
+        _draw(done, plot)
 
 
 class _Model(NamedTuple):
@@ -137,7 +121,9 @@ def _of_run(run: Path | None, data: str | None, data_dir: Path | None, trust_cod
     return _Model(str(loaded.folder), loaded.config, loaded.vae, source)
 
 
-def _untrained(settings: dict[str, Any], data: str | None, data_dir: Path | None) -> _Model:
+def _untrained(
+    latents: int, categories: int, seed: int, data: str | None, data_dir: Path | None
+) -> _Model:
     from pyro_dvae import Config
     from pyro_dvae.data import choose, extent, open_source
     from pyro_dvae.runs import new_model, refuse_too_large
@@ -145,7 +131,8 @@ def _untrained(settings: dict[str, Any], data: str | None, data_dir: Path | None
     source = open_source(data, data_dir=data_dir)
     if source.notice:
         note(source.notice)
-    config = replace(Config(**settings), binarize=choose(extent(source.train)).binarize)
+    binarize = choose(extent(source.train)).binarize
+    config = Config(num_latents=latents, num_categories=categories, seed=seed, binarize=binarize)
     refuse_too_large(config, source.train.event_shape)
     vae, _ = new_model(config, source.train.event_shape)
     return _Model("fresh model", config, vae, source)
@@ -199,31 +186,36 @@ def _possible(
             note(f"{name} is left out: {refusal}")
 
 
-class _Bar:
-    """A progress bar on stderr, where it is a terminal."""
+def _followed(rows: Iterator[GradientStatistics], number: int) -> list[GradientStatistics]:
+    """The rows, with a progress bar on stderr where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def __init__(self, names: list[str]) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        console = Console(file=for_a_bar(sys.stderr))
-        self.bar = Progress(console=console, disable=not console.is_terminal)
-        self.task = self.bar.add_task("estimators", total=2 * len(names))
-
-    def __enter__(self) -> _Bar:
-        if not self.bar.disable:  # a disabled bar of an older rich still prints a newline
-            self.bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if not self.bar.disable:
-            self.bar.stop()
-
-    def __call__(self, row: GradientStatistics) -> None:
-        self.bar.update(self.task, advance=1, description=row.estimator)
+    console = Console(file=for_a_bar(sys.stderr))
+    if not console.is_terminal:
+        return list(rows)
+    done = []
+    with Progress(console=console) as bar:
+        task = bar.add_task("estimators", total=2 * number)
+        for row in rows:
+            done.append(row)
+            bar.update(task, advance=1, description=row.estimator)
+    return done
 
 
-def _print(rows: list[GradientStatistics], model: _Model, about: dict[str, Any]) -> None:
+def _draw(rows: list[GradientStatistics], output: Path) -> None:
+    with failed_writes(), own_settings():
+        from pyro_dvae.runs.plots import gradient_figure, save_figure
+
+        save_figure(gradient_figure(rows), output)
+
+
+def _tell(
+    rows: list[GradientStatistics], model: _Model, about: dict[str, Any], *, as_json: bool
+) -> None:
+    if as_json:
+        print(json.dumps({**about, "rows": [asdict(row) for row in rows]}))
+        return
     datum = unit(model.source.train.event_shape)
     print(
         f"{model.name}, {about['batch_size']} {datum}s of {model.source.name}, "

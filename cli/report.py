@@ -123,24 +123,7 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
     if scores.importance_bound is not None:
         print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
     print(f"  {ordering(scores)}")
-    rows = [
-        ("posterior gap", "posterior_gap", "log p(x) - ELBO = KL(q(z|x) || p(z|x))"),
-        ("importance gap", "importance_gap", f"{bound} - ELBO"),
-        ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
-        (
-            "KL(q || prior)",
-            "kl",
-            "D log K - entropy" if prior[1] < 0 else "-E_q log p(z) - entropy",
-        ),
-        ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P elements"),
-    ]
-    known = []
-    for label, name, formula in rows:
-        if getattr(scores, name) is not None:
-            text = figure(scores, name, places=4 if name == "bits_per_dimension" else 2)
-            value, _, error = text.partition(" ")
-            known.append((label, value, error, f"= {formula}"))
-    print(_indented(aligned(known, "<><<")))
+    print(_indented(_gaps(scores, bound, is_uniform=prior[1] < 0)))
     if scores.standard_errors:
         log_z = config.prior.partition(":")[0] in ("boltzmann", "rbm")
         also = ", and of the estimate of log Z where it is not summed" if log_z else ""
@@ -151,6 +134,25 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
         f"(information of {ACTIVE_INFORMATION:g} nats or more); {scores.codes_used} codes used, "
         f"perplexity {scores.code_perplexity:.1f}"
     )
+
+
+def _gaps(scores: Evaluation, bound: str, *, is_uniform: bool) -> str:
+    """The differences of the figures above, each with its formula."""
+    kl = "D log K - entropy" if is_uniform else "-E_q log p(z) - entropy"
+    rows = [
+        ("posterior gap", "posterior_gap", "log p(x) - ELBO = KL(q(z|x) || p(z|x))"),
+        ("importance gap", "importance_gap", f"{bound} - ELBO"),
+        ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
+        ("KL(q || prior)", "kl", kl),
+        ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P elements"),
+    ]
+    known = []
+    for label, name, formula in rows:
+        if getattr(scores, name) is not None:
+            text = figure(scores, name, places=4 if name == "bits_per_dimension" else 2)
+            value, _, error = text.partition(" ")
+            known.append((label, value, error, f"= {formula}"))
+    return aligned(known, "<><<")
 
 
 def _term(scores: Evaluation, name: str, label: str, sign: int) -> str:

@@ -88,31 +88,22 @@ def score(
     if output is not None:
         file_for(output, (".csv",), force)
     with user_errors():
-        from pyro_dvae.runs import model_labels
-        from pyro_dvae.runs.tables import write_csv
-
-        loaded, target = open_run(run, device, trust_code)
+        loaded, _ = open_run(run, device, trust_code)
         if bound is Bound.exact:
             refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
         rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=True)
         draws = loaded.config.seed if seed is None else seed
-        labels = model_labels(loaded.config, rows.labels, rows.name)
-        given = None if labels is None else labels.to(target)
-        like = next(loaded.vae.parameters())
-        scored = _values(loaded.vae, rows.x.to(like), given, bound, iw_samples, draws)
-    scores = _Scores(loaded.data.label_values(rows.labels), *scored)
+        scores = _scored(loaded, rows, bound, iw_samples, draws)
     if output is not None:
         with failed_writes():
+            from pyro_dvae.runs.tables import write_csv
+
             write_csv(output, scores.header, scores.ranked(len(scores.values)))
     shown = list(scores.ranked(top or (_SHOWN if output is None else 0)))
-    mean, error = scores.mean()
     if as_json:
-        k = iw_samples if bound is Bound.importance else None
-        facts = {"bound": bound.value, "importance_samples": k, "mean": mean}
-        named = [dict(zip(scores.header, row, strict=True)) for row in shown]
-        about = {**_about(loaded, rows), **facts, "standard_error": error}
-        print(json.dumps({**about, "scores": named}))
+        print(json.dumps(_content(loaded, rows, scores, bound, iw_samples, shown)))
         return
+    mean, error = scores.mean()
     name = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}[bound.value]
     datum = unit(loaded.event_shape)
     how = "exact" if error is None else f"± {error:.2g}, seed {draws}"
@@ -121,13 +112,16 @@ def score(
         f"{rows.name}, mean {mean:.2f} nats/{datum} ({how}; {described(loaded.config)}"
         f"); {weights_of(loaded)}"
     )
-    if shown:
-        print(" ".join(f"{column:>14}" for column in scores.header))
-    for row in shown:
-        print(" ".join(f"{x:14}" if isinstance(x, int) else f"{x:14.3f}" for x in row))
+    _print(scores.header, shown)
 
 
-def _about(run: Run, rows: PreparedRows) -> dict[str, Any]:
+_Row = list[int | float]
+
+
+def _content(
+    run: Run, rows: PreparedRows, scores: _Scores, bound: Bound, iw_samples: int, shown: list[_Row]
+) -> dict[str, Any]:
+    mean, error = scores.mean()
     return {
         "run": str(run.folder),
         "epoch": run.epoch,
@@ -135,19 +129,33 @@ def _about(run: Run, rows: PreparedRows) -> dict[str, Any]:
         "data": rows.name,
         "binarize": run.config.binarize,
         "likelihood": run.config.likelihood,
-        "num_data": len(rows.x),
+        "num_data": len(scores.values),
+        "bound": bound.value,
+        "importance_samples": iw_samples if bound is Bound.importance else None,
+        "mean": mean,
+        "standard_error": error,
+        "scores": [dict(zip(scores.header, row, strict=True)) for row in shown],
     }
 
 
+def _print(header: list[str], shown: list[_Row]) -> None:
+    if shown:
+        print(" ".join(f"{column:>14}" for column in header))
+    for row in shown:
+        print(" ".join(f"{x:14}" if isinstance(x, int) else f"{x:14.3f}" for x in row))
+
+
 class _Scores(NamedTuple):
+    """A score per datum."""
+
     labels: Tensor | None
-    """(N,)."""
+    """(N,) as people know them."""
     values: Tensor
     """(N,) nats."""
     variances: Tensor | None
-    """(N,) over the draws; None where there were none."""
+    """(N,) over the draws; None where nothing is drawn."""
     prior_error: float
-    """Standard error of log Z, which moves all scores alike; 0 where it is known."""
+    """Standard error of log Z, which moves all scores alike; 0 where log Z is known."""
 
     @property
     def header(self) -> list[str]:
@@ -155,8 +163,8 @@ class _Scores(NamedTuple):
         error = [] if self.variances is None else ["standard_error"]
         return ["rank", "index", *label, "score", *error]
 
-    def ranked(self, num: int) -> Iterator[list[int | float]]:
-        """The rows of the `num` lowest scores."""
+    def ranked(self, num: int) -> Iterator[_Row]:
+        """The rows of the `num` lowest scores, the lowest first."""
         order = self.values.argsort(stable=True)[:num]
         errors = None if self.variances is None else self.variances.sqrt()
         known = [x for x in (self.labels, self.values, errors) if x is not None]
@@ -176,22 +184,33 @@ class _Scores(NamedTuple):
         return mean, math.hypot(error, self.prior_error)
 
 
-def _values(
-    vae: Any, x: Any, labels: Tensor | None, bound: Bound, iw_samples: int, seed: int
-) -> tuple[Tensor, Tensor | None, float]:
+def _scored(run: Run, rows: PreparedRows, bound: Bound, iw_samples: int, seed: int) -> _Scores:
     from pyro_dvae.evaluation import datum_terms
+    from pyro_dvae.runs import model_labels
 
+    weight = next(run.vae.parameters())
+    labels = model_labels(run.config, rows.labels, rows.name)
     terms = datum_terms(
-        vae,
-        x,
-        labels,
+        run.vae,
+        rows.x.to(weight),
+        None if labels is None else labels.to(weight.device),
         exact=True if bound is Bound.exact else None,
         importance_samples=iw_samples if bound is Bound.importance else None,
         num_samples=16,
         batch_size=_BLOCK,
         seed=seed,
     )
+    scores = {
+        "elbo": terms.elbo,
+        "importance_bound": terms.importance_bound,
+        "log_marginal": terms.log_marginal,
+    }
     name = {"elbo": "elbo", "importance": "importance_bound", "exact": "log_marginal"}[bound.value]
-    variances = terms.variances.get(name)
-    drawn = None if variances is None else variances.cpu()
-    return getattr(terms, name).cpu(), drawn, terms.prior_error
+    values, variances = scores[name], terms.variances.get(name)
+    assert values is not None
+    return _Scores(
+        run.data.label_values(rows.labels),
+        values.cpu(),
+        None if variances is None else variances.cpu(),
+        terms.prior_error,
+    )
