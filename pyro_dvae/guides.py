@@ -70,6 +70,10 @@ class AutoregressiveGuide(Guide):
             num_latents, num_categories, width, num_features=width, uniform=True
         )
 
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return self.network.extra_repr()
+
     def forward(self, context: Tensor) -> CausalCodes:
         """The distribution over codes, event (D, K).
 

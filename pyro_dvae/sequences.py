@@ -19,6 +19,7 @@ from pyro_dvae.codes import (
     total,
     wide,
 )
+from pyro_dvae.displays import named
 
 _CODE_ELEMENTS = 2**23
 """Elements of one-hot codes, (codes, D, K), whose log-probability is computed at once."""
@@ -71,6 +72,10 @@ class SequentialCodes(TorchDistribution):
     def support(self) -> constraints.Constraint:
         """One-hot codes."""
         return constraints.independent(constraints.one_hot, 1)
+
+    def __repr__(self) -> str:
+        shapes = named(batch_shape=tuple(self.batch_shape), event_shape=tuple(self.event_shape))
+        return f"{type(self).__name__}({shapes})"
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> SequentialCodes:
         """The same distribution with a larger batch shape; nothing is copied."""
@@ -135,6 +140,17 @@ class CausalNetwork(nn.Module):
         if uniform:
             for weight in self.to_logits.parameters():
                 nn.init.zeros_(weight)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        return named(
+            num_latents=self.num_latents,
+            num_categories=self.num_categories,
+            width=self.bias.shape[-1],
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"  # without its D layers of each kind
 
     def forward(self, prefix: Tensor, features: Tensor | None = None) -> Tensor:
         """Logits of z_{d+1} given z_1 ... z_d and c, (..., K).

@@ -43,6 +43,11 @@ class Terms(NamedTuple):
     pair: Pair
     """The traces, and `pair.at` to run the programs at other codes."""
 
+    def __repr__(self) -> str:
+        values = self._asdict().items()
+        shapes = [f"{name}{tuple(x.shape)}" for name, x in values if isinstance(x, Tensor)]
+        return f"Terms({', '.join(shapes)}, scale={self.scale:g})"
+
 
 class DiscreteELBO(ELBO, nn.Module):
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) (Eqs. 40 to 45 of [JL25]).
@@ -108,6 +113,13 @@ class DiscreteELBO(ELBO, nn.Module):
         for parameter in self.parameters():
             parameter.__dict__.pop("unconstrained", None)
         return self.__dict__.copy()
+
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return (
+            f"num_particles={self.num_particles}, beta={self.beta}, free_bits={self.free_bits}, "
+            f"analytic_kl={self.analytic_kl}"
+        )
 
     @abstractmethod
     def surrogate(self, terms: Terms) -> Tensor:

@@ -72,6 +72,10 @@ class RelaxELBO(DiscreteELBO):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         self.network = network
 
+    def extra_repr(self) -> str:
+        """The settings, for `repr`; a network follows as a child."""
+        return f"{super().extra_repr()}, eta and temperature learned"
+
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator, and that of its second moment."""
         surrogate, moment = self.objective(terms), torch.zeros((), device="cpu")

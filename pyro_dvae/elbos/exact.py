@@ -62,6 +62,13 @@ class _SummedELBO(DiscreteELBO):
         self.max_codes = max_codes
         self.chunk_size = chunk_size
 
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return (
+            f"max_codes={self.max_codes}, chunk_size={self.chunk_size}, beta={self.beta}, "
+            f"free_bits={self.free_bits}, analytic_kl={self.analytic_kl}"
+        )
+
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch), the objective itself: nothing is drawn."""
         return self.objective(terms)
@@ -232,6 +239,10 @@ class MarginalELBO(_SummedELBO):
                 "Expected beta = 1 and no free bits, for log p(x) has no KL term; got "
                 f"beta = {self.beta}, free_bits = {self.free_bits}. Use EnumeratedELBO."
             )
+
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return f"max_codes={self.max_codes}, chunk_size={self.chunk_size}"
 
     def loss_scale(self, pair: Pair) -> float:
         """The scale of all sites, which stands outside of the logarithm."""

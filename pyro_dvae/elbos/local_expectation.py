@@ -47,6 +47,10 @@ class LocalExpectationELBO(DiscreteELBO):
             raise ValueError(f"Expected a chunk of at least 1 code; got {chunk_size}. Raise it.")
         self.chunk_size = chunk_size
 
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return f"{super().extra_repr()}, chunk_size={self.chunk_size}"
+
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) whose gradient is the estimator."""
         score = torch.zeros_like(terms.kl)

@@ -54,6 +54,10 @@ class VimcoELBO(DiscreteELBO):
                 f"{self.free_bits}. Use RlooELBO."
             )
 
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return f"num_particles={self.num_particles}, beta={self.beta}"
+
     def loss_scale(self, pair: Pair) -> float:
         """The scale of what is observed, which stands outside of the logarithm."""
         for name in pair.guide_sites.keys() & pair.latents.keys():

@@ -46,6 +46,10 @@ class PathwiseELBO(DiscreteELBO):
             raise ValueError(f"Expected a finite temperature > 0; got {temperature}. Use 1.0, say.")
         self.temperature = temperature
 
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return f"{super().extra_repr()}, temperature={self.temperature}"
+
     @abstractmethod
     def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
         """The gradient in theta, from g = df/dz at `value`; all (*plates, D, K), without a graph.
@@ -151,6 +155,10 @@ class GumbelSoftmaxELBO(PathwiseELBO):
         super().__init__(num_particles, temperature=temperature, **options)
         self.hard = self.value_is_bound = hard
 
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return f"{super().extra_repr()}, hard={self.hard}"
+
     def value(self, code: Tensor, perturbed: Tensor) -> Tensor:
         """D, or without `hard` its relaxation where gradients are wanted."""
         if self.hard or not torch.is_grad_enabled():
@@ -189,6 +197,10 @@ class ConditionalGumbelELBO(PathwiseELBO):
                 f"Expected at least 1 conditional draw; got {num_conditional}. Raise it."
             )
         self.num_conditional = num_conditional
+
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return f"{super().extra_repr()}, num_conditional={self.num_conditional}"
 
     def mean_pull(self, gradient: Tensor, logits: Tensor, code: Tensor) -> Tensor:
         """1/tau mean_m J(softmax((theta + G_m)/tau)) g, argmax(theta + G_m) = D."""
@@ -237,6 +249,10 @@ class GappedStraightThroughELBO(PathwiseELBO):
         if not 0 <= gap < math.inf:
             raise ValueError(f"Expected a finite gap >= 0; got {gap}. Use 1.0, say.")
         self.gap = gap
+
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        return f"{super().extra_repr()}, gap={self.gap}"
 
     def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
         """1/tau J(softmax(theta'/tau)) g."""

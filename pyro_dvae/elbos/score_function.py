@@ -97,6 +97,12 @@ class ReinforceELBO(ScoreFunctionELBO):
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("weight", torch.zeros(()))
 
+    def extra_repr(self) -> str:
+        """The settings, for `repr`; a network follows as a child."""
+        is_network = isinstance(self.baseline, nn.Module)
+        baseline = "a network" if is_network else repr(self.baseline)
+        return f"{super().extra_repr()}, baseline={baseline}, decay={self.decay}"
+
     def advantage(self, signal: Tensor) -> Tensor:
         """(S, *batch) signals less the baseline, a network's left out."""
         return signal - self._baseline(signal)

@@ -44,6 +44,10 @@ class DatumTerms(NamedTuple):
         """(N,) the ELBO (Eq. 82 of [JL25])."""
         return self.log_likelihood + self.log_prior + self.entropy
 
+    def __repr__(self) -> str:
+        known = [name for name, value in self._asdict().items() if isinstance(value, Tensor)]
+        return f"DatumTerms of {len(self.entropy)} data: {', '.join(known)}"
+
 
 def datum_scores(
     vae: DiscreteVAE,

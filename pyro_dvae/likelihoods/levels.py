@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from pyro_dvae.checks import at_least
+from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood, is_whole, refuse_unless
 from pyro_dvae.likelihoods.numerics import log1mexp, log_scale
 
@@ -23,6 +24,10 @@ class _Levels(Likelihood):
         at_least("levels", levels, 2)
         self.levels = levels
         self.support = constraints.integer_interval(0, levels - 1)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return named(levels=self.levels)
 
     def check(self, x: Tensor) -> None:
         """Refuse what is not a level.
@@ -105,6 +110,10 @@ class LogisticMixture(_Levels):
         self.num_params = 3 * components
         self.cost = 4 * components
         self.step = 2 / (levels - 1)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return named(levels=self.levels, components=self.components)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.contracts import completed
+from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood
 
 
@@ -45,6 +46,10 @@ class Mixed(Likelihood):
         self.num_params = max(block.num_params for block in likelihoods)
         self.cost = max(block.cost for block in likelihoods)
         self.support = _Columns([block.support for block in likelihoods], self.sizes)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return named(columns=self.sizes)
 
     def forward(self, params: Tensor, event_dim: int = 1) -> TorchDistribution:
         """The distribution over rows.

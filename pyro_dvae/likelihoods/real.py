@@ -10,6 +10,7 @@ import torch
 from pyro.distributions import constraints
 from torch import Tensor
 
+from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood, refuse_unless
 from pyro_dvae.likelihoods.numerics import log_scale
 
@@ -41,6 +42,10 @@ class _LocationScale(Likelihood):
         self.scale = scale
         self.register_buffer("location", torch.zeros(tuple(event_shape)))
         self.register_buffer("spread", torch.ones(tuple(event_shape)))
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return named(event_shape=tuple(self.location.shape), scale=self.scale)
 
     def check(self, x: Tensor) -> None:
         """Refuse what is not a finite number.

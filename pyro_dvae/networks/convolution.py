@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from pyro_dvae.displays import named
+
 SMALL = 8
 """The longest side of the last feature map."""
 WIDTH = 16
@@ -81,6 +83,16 @@ class ConvEncoder(nn.Module):
         self.layers = nn.Sequential(*layers, nn.ReLU())
         self.head = nn.Linear(features, out)
 
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_outputs = self.code_shape
+        return named(
+            event_shape=self.event_shape,
+            num_latents=num_latents,
+            num_outputs=num_outputs,
+            grid=self.grid,
+        )
+
     def forward(self, x: Tensor) -> Tensor:
         """(B, *event) -> (B, D, C)."""
         if x.shape[1:] != self.event_shape:
@@ -127,6 +139,7 @@ class ConvDecoder(nn.Module):
     ) -> None:
         super().__init__()
         sizes, channels = _plan(event_shape, num_latents, width, grid)
+        self.code_shape = (num_latents, num_categories)
         self.sizes, self.channels = sizes[::-1], channels[:0:-1]
         self.event_shape, self.num_params, self.grid = tuple(event_shape), num_params, grid
         if grid:
@@ -142,6 +155,17 @@ class ConvDecoder(nn.Module):
             layers += [_Residual(then)] if size != self.sizes[-1] else []
         self.layers = nn.Sequential(*layers, nn.ReLU())
         self.head = nn.Conv2d(self.channels[-1], channels[0] * num_params, 3, padding=1)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_categories = self.code_shape
+        return named(
+            event_shape=self.event_shape,
+            num_latents=num_latents,
+            num_categories=num_categories,
+            num_params=self.num_params,
+            grid=self.grid,
+        )
 
     def forward(self, z: Tensor) -> Tensor:
         """(..., D, K) -> (..., *event) or (..., *event, num_params)."""

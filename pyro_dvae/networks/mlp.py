@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.modules import module
 
+from pyro_dvae.displays import named
+
 
 class Layers(nn.Sequential):
     """Linear layers and ReLUs, computed without calling each as a module.
@@ -81,6 +83,13 @@ class MLPEncoder(nn.Module):
         self.code_shape = (num_latents, num_categories)
         self.layers = mlp([math.prod(event_shape), *hidden, num_latents * num_categories])
 
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_outputs = self.code_shape
+        return named(
+            event_shape=self.event_shape, num_latents=num_latents, num_categories=num_outputs
+        )
+
     def forward(self, x: Tensor) -> Tensor:
         """(B, *event) -> (B, D, K)."""
         if x.shape[1:] != self.event_shape:
@@ -103,7 +112,12 @@ class MLPBaseline(nn.Module):
 
     def __init__(self, event_shape: Sequence[int], hidden: Sequence[int] = (100,)) -> None:
         super().__init__()
+        self.event_shape = tuple(event_shape)
         self.layers = mlp([math.prod(event_shape), *hidden, 1])
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return named(event_shape=self.event_shape)
 
     def forward(self, x: Tensor, *_: Tensor) -> Tensor:
         """(B, *event) -> (B,); labels, if there are any, are ignored."""
@@ -127,11 +141,19 @@ class MLPControl(nn.Module):
         self, event_shape: Sequence[int], num_latents: int, num_categories: int, hidden: int = 100
     ) -> None:
         super().__init__()
+        self.event_shape, self.code_shape = tuple(event_shape), (num_latents, num_categories)
         self.from_code = nn.Linear(num_latents * num_categories, hidden)
         self.from_data = nn.Linear(math.prod(event_shape), hidden, bias=False)
         self.out = nn.Linear(hidden, 1)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_categories = self.code_shape
+        return named(
+            event_shape=self.event_shape, num_latents=num_latents, num_categories=num_categories
+        )
 
     def forward(self, codes: Tensor, x: Tensor, *_: Tensor) -> Tensor:
         """Relaxed codes (..., B, D·K) and data (B, *event) -> (..., B, 1)."""
@@ -163,8 +185,16 @@ class MLPDecoder(nn.Module):
         num_params: int = 1,
     ) -> None:
         super().__init__()
+        self.code_shape = (num_latents, num_categories)
         self.output_shape = tuple(event_shape) + ((num_params,) if num_params > 1 else ())
         self.layers = mlp([num_latents * num_categories, *hidden, math.prod(self.output_shape)])
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_categories = self.code_shape
+        return named(
+            num_latents=num_latents, num_categories=num_categories, output_shape=self.output_shape
+        )
 
     def forward(self, z: Tensor) -> Tensor:
         """(..., D, K) -> (..., *event) or (..., *event, num_params)."""

@@ -32,6 +32,10 @@ class AutoregressivePrior(Prior):
         at_least("width of the prior", width, 1)
         self.network = CausalNetwork(num_latents, num_categories, width, uniform=True)
 
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return self.network.extra_repr()
+
     def forward(self) -> CausalCodes:
         """Return the distribution over codes, with event shape (D, K)."""
         return CausalCodes(self.network)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least, code_shape, one_of
 from pyro_dvae.codes import MAX_CODES, draw_codes, num_codes
+from pyro_dvae.displays import named
 from pyro_dvae.priors.annealing import PairEnergy
 from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.boltzmann_codes import BoltzmannCodes, BoltzmannTable
@@ -106,6 +107,15 @@ class BoltzmannPrior(Prior):
             self.register_buffer("log_normaliser", log_uniform)
             self.register_buffer("log_normaliser_error", torch.tensor(0.0))
         self._chains_are_due = True
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        text = named(
+            num_latents=self.num_latents,
+            num_categories=self.num_categories,
+            pairs="bipartite" if self.num_first else "all",
+        )
+        return f"{text}, log Z {'summed' if self.sequential else 'estimated'}"
 
     def forward(self) -> BoltzmannCodes | BoltzmannTable:
         """Return the distribution over codes, with event shape (D, K)."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pyro_dvae.checks import at_least, code_shape
 from pyro_dvae.codes import one_hot
+from pyro_dvae.displays import named
 from pyro_dvae.priors.base import Prior
 from pyro_dvae.sequences import CausalCodes, CausalNetwork
 
@@ -48,6 +49,10 @@ class ConditionalPrior(Prior):
         self.network = CausalNetwork(
             num_latents, num_categories, width, num_features=num_classes, uniform=True
         )
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return f"{self.network.extra_repr()}, {named(num_classes=self.num_classes)}"
 
     def check_labels(self, labels: Tensor) -> None:
         """Raise a ValueError unless the labels are whole numbers from 0 to num_classes - 1.

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_dvae.checks import code_shape
 from pyro_dvae.codes import describe_codes, enumerate_codes, num_codes
+from pyro_dvae.displays import named
 from pyro_dvae.networks.mlp import mlp
 from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.mixture import MixtureCodes
@@ -57,9 +58,14 @@ class HierarchicalPrior(Prior):
                 f"Expected at most {MAX_UPPER_CODES} codes in the upper layer; got K^D = "
                 f"{describe_codes(*upper)}. Choose fewer latents or categories there, 4x8 say."
             )
-        self.code_shape = (num_latents, num_categories)
+        self.code_shape, self.upper = (num_latents, num_categories), tuple(upper)
         self.register_buffer("codes", enumerate_codes(*upper).flatten(-2), persistent=False)
         self.network = mlp([self.codes.shape[-1], *hidden, num_latents * num_categories])
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_categories = self.code_shape
+        return named(num_latents=num_latents, num_categories=num_categories, upper=self.upper)
 
     def forward(self) -> MixtureCodes:
         """Return the distribution over codes, with event shape (D, K)."""

@@ -8,6 +8,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import nn
 
 from pyro_dvae.checks import code_shape
+from pyro_dvae.displays import named
 from pyro_dvae.priors.base import Prior
 
 
@@ -30,6 +31,11 @@ class LearnedPrior(Prior):
         super().__init__()
         code_shape(num_latents, num_categories)
         self.logits = nn.Parameter(torch.zeros(num_latents, num_categories))
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_categories = self.logits.shape
+        return named(num_latents=num_latents, num_categories=num_categories)
 
     def forward(self) -> TorchDistribution:
         """Return the distribution over codes, with event shape (D, K)."""

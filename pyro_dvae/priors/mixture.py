@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least, code_shape
 from pyro_dvae.codes import code_logits, draw_codes
+from pyro_dvae.displays import named
 from pyro_dvae.priors.base import Prior
 from pyro_dvae.sequences import SequentialCodes, conditional_logits
 
@@ -118,6 +119,13 @@ class MixturePrior(Prior):
         # Random, because components that begin alike would stay alike.
         shape = (num_components, num_latents, num_categories)
         self.logits = nn.Parameter(torch.randn(shape).mul_(0.1))
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_components, num_latents, num_categories = self.logits.shape
+        return named(
+            num_latents=num_latents, num_categories=num_categories, num_components=num_components
+        )
 
     def forward(self) -> MixtureCodes:
         """Return the distribution over codes, with event shape (D, K)."""

@@ -8,6 +8,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
 from pyro_dvae.checks import code_shape
+from pyro_dvae.displays import named
 from pyro_dvae.priors.base import Prior
 
 
@@ -32,6 +33,11 @@ class UniformPrior(Prior):
         super().__init__()
         code_shape(num_latents, num_categories)
         self.register_buffer("logits", torch.zeros(num_latents, num_categories), persistent=False)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_latents, num_categories = self.logits.shape
+        return named(num_latents=num_latents, num_categories=num_categories)
 
     def forward(self) -> TorchDistribution:
         """Return the distribution over codes, with event shape (D, K)."""

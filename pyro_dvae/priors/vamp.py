@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from pyro_dvae.checks import at_least
+from pyro_dvae.displays import named
 from pyro_dvae.priors.base import Prior
 from pyro_dvae.priors.mixture import MixtureCodes
 
@@ -39,6 +40,13 @@ class VampPrior(Prior):
         at_least("components", num_components, 1)
         self.bounded = bounded
         self.free = nn.Parameter(torch.randn(num_components, *event_shape))
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        num_components, *event_shape = self.free.shape
+        return named(
+            num_components=num_components, event_shape=tuple(event_shape), bounded=self.bounded
+        )
 
     @property
     def pseudo_inputs(self) -> Tensor:

@@ -21,6 +21,14 @@ class TrainingState(NamedTuple):
     progress: dict[str, Any]
     """Plain numbers and words, fit for JSON."""
 
+    def __repr__(self) -> str:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
+        epoch, step = self.progress.get("epoch"), self.progress.get("step")
+        return (
+            f"TrainingState after {epoch} epochs and {step} steps: {len(self.tensors)} tensors, "
+            f"{size / 2**20:.1f} MiB"
+        )
+
 
 def pack(trainer: Trainer) -> TrainingState:
     """A copy of the state of a trainer, after any step or epoch."""

@@ -8,9 +8,10 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least
+from pyro_dvae.displays import named, num_parameters, one_line, shape_of
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.process import PROCESS_STATE
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, check_weights, epoch_order
@@ -94,6 +95,31 @@ class Trainer(GradientSteps):
         self.best_weights: dict[str, Tensor] = {}
         self.seconds = 0.0
         self._open: Generator[EpochRecord, None, None] | None = None
+
+    def __repr__(self) -> str:
+        elbo = one_line(self.elbo) if isinstance(self.elbo, nn.Module) else repr(self.elbo)
+        held_out = "none" if self.validation is None else shape_of(arguments(self.validation)[0])
+        rate = self.optimizer.param_groups[0]["lr"]
+        best = "none yet"
+        if self.best is not None:
+            best = f"epoch {self.best.epoch}"
+            if self.best.validation_elbo is not None:
+                best += f", validation ELBO {self.best.validation_elbo:.3f} nats per datum"
+        settings = named(
+            batch_size=self.batch_size,
+            learning_rate=rate,
+            averaging=self.average.decay,
+            annealing=self.annealing,
+            seed=self.seed,
+        )
+        return (
+            f"{type(self).__name__} after {self.epoch} epochs, at step {self.step} of {self.steps}"
+            f"\n  model: {type(self.vae).__name__}, {num_parameters(self.vae)}, on {self.device}"
+            f"\n  elbo: {elbo}"
+            f"\n  data: {len(self.data)}; validation: {held_out}"
+            f"\n  {settings}"
+            f"\n  best: {best}"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles, which are not in the middle of a run."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_dvae.data.read.download import data_folders, fetch
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.idx import IDX_FILES, find_idx, read_idx
+from pyro_dvae.displays import shape_of
 
 DATA_SETS = ("mnist", "mnist-sample")
 _LAYOUTS = ("MNIST/raw", "mnist", ".")
@@ -40,6 +41,12 @@ class Images(NamedTuple):
     """Where the data came from, for people."""
     notice: str | None
     """A line to show people, or None."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Images {self.name!r}: train {shape_of(self.train)}, test {shape_of(self.test)}, with "
+            f"labels; {self.source}"
+        )
 
 
 def load_images(

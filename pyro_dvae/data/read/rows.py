@@ -66,6 +66,18 @@ class Source(NamedTuple):
     arguments: Mapping[str, Any] = MappingProxyType({})
     """The arguments of `open_source` that opened the data; empty if it did not open them."""
 
+    def __repr__(self) -> str:
+        test = "no test data" if self.test is None else f"test {rows_of(self.test)}"
+        return f"Source {self.name!r}: train {rows_of(self.train)}, {test}; {self.where}"
+
+
+def rows_of(rows: Rows) -> str:
+    """What rows are, for a repr: "5000 rows of shape (28, 28) uint8 in 10 classes"."""
+    # Not their labels: a data set would read all of its items for them.
+    classes = "" if rows.label_names is None else f" in {len(rows.label_names)} classes"
+    dtype = str(rows.dtype).removeprefix("torch.")
+    return f"{len(rows)} rows of shape {tuple(rows.event_shape)} {dtype}{classes}"
+
 
 class TensorRows:
     """Rows in memory.

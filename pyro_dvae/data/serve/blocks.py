@@ -90,6 +90,11 @@ class BlockData:
         self._held: dict[int, Future[Tensor]] = {}  # number of a window -> its rows
         self._rooms: list[Tensor] = []  # memory of two windows, used again and again
 
+    def __repr__(self) -> str:
+        labels = "" if self._labels is None else ", with labels"
+        data = f"{type(self).__name__} of {len(self)} data of shape {tuple(self.event_shape)}"
+        return f"{data}{labels}, read in blocks of {self.block_size}: {self.preparation}"
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.rows) if self.index is None else len(self.index)

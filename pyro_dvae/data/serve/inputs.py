@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent, extent_of
-from pyro_dvae.data.read.rows import Rows, TensorRows
+from pyro_dvae.data.read.rows import Rows, TensorRows, rows_of
 from pyro_dvae.data.serve.prepare import Preparation
 
 _BLOCK_NUMBERS = 2**20
@@ -111,6 +111,9 @@ class ServedRows:
         self._is_bits = is_bits
         self._draws = not is_bits and preparation.binarize in ("dynamic", "static")
         self._place, self._generator = 0, torch.Generator().manual_seed(seed)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {rows_of(self.rows)}: {self.preparation}"
 
     def __len__(self) -> int:
         """Return the number of rows."""

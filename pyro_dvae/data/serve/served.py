@@ -46,6 +46,11 @@ class PreparedData:
             kept = draw_bits(kept, torch.Generator().manual_seed(seed))
         self._kept = kept  # under "dynamic" the brightness that bits are drawn from
 
+    def __repr__(self) -> str:
+        labels = "" if self.labels is None else ", with labels"
+        data = f"{type(self).__name__} of {len(self)} data of shape {tuple(self.event_shape)}"
+        return f"{data}{labels}, on {self.device}: {self.preparation}"
+
     def __len__(self) -> int:
         """Return the number of data."""
         return len(self._kept)

@@ -19,6 +19,7 @@ from pyro_dvae.data.serve.allocate import allocate
 from pyro_dvae.data.serve.blocks import BlockData
 from pyro_dvae.data.serve.prepare import Preparation
 from pyro_dvae.data.serve.served import PreparedData
+from pyro_dvae.displays import shape_of
 
 PARTS = ("train", "validation", "test")
 
@@ -35,6 +36,10 @@ class Part(NamedTuple):
     """(N, *event) the stored values that `x` was made from."""
     labels: Tensor | None
     """(N,) int64 labels; None if there are none."""
+
+    def __repr__(self) -> str:
+        parts = ((name, shape_of(value)) for name, value in self._asdict().items())
+        return f"Part({', '.join(f'{name}={shape}' for name, shape in parts)})"
 
 
 class Splits(NamedTuple):
@@ -55,6 +60,11 @@ class Splits(NamedTuple):
     """The name of each part that is there -> its rows as stored."""
     seed: int
     """The seed of the split and of the draws."""
+
+    def __repr__(self) -> str:
+        held_out = {"validation": self.validation, "test": self.test}
+        lines = [f"\n  {name}: {shape_of(x)}" for name, x in held_out.items()]
+        return f"Splits\n  train: {self.train}{''.join(lines)}"
 
     def part(self, name: str) -> Part:
         """The data of one part, for evaluation.
