@@ -275,7 +275,7 @@ def _starts(training: RunTrainer) -> str:
     return (
         f"{training.folder}: {data.name} from {data.source}, {data.num_train} training and "
         f"{data.num_validation} validation {unit(training.event_shape)}s, {kept}, "
-        f"{config.estimator} with {config.num_particles} particles, {training.trainer.device}"
+        f"{config.estimator} with {config.particles} particles, {training.trainer.device}"
     )
 
 

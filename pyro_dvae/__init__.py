@@ -15,139 +15,29 @@ the number of data in a batch, and S the number of particles. [JL25] is Jeffares
 Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
 """
 
-from pyro_dvae._version import __version__
-from pyro_dvae.data import BinaryImages, Images, load_images, split
-from pyro_dvae.diagnostics import GradientStatistics, gradient_statistics, reference_gradient
-from pyro_dvae.elbos.base import DiscreteELBO, Terms
-from pyro_dvae.elbos.control_variate import RelaxELBO
-from pyro_dvae.elbos.coupled import DisarmELBO
-from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
-from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
-from pyro_dvae.elbos.multi_sample import VimcoELBO
-from pyro_dvae.elbos.pathwise import (
-    GappedStraightThroughELBO,
-    GumbelSoftmaxELBO,
-    RaoGumbelELBO,
-    StraightThroughELBO,
-)
-from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
-from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
-from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
-from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
-from pyro_dvae.likelihoods import (
-    Bernoulli,
-    Beta,
-    Categorical,
-    ContinuousBernoulli,
-    Laplace,
-    Likelihood,
-    LogisticMixture,
-    Mixed,
-    Multinomial,
-    NegativeBinomial,
-    Normal,
-    Poisson,
-)
-from pyro_dvae.networks.convolution import ConvDecoder, ConvEncoder, grid_size
-from pyro_dvae.networks.mlp import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
-from pyro_dvae.priors import (
-    AutoregressivePrior,
-    BoltzmannPrior,
-    ConditionalPrior,
-    HierarchicalPrior,
-    LearnedPrior,
-    MixtureCodes,
-    MixturePrior,
-    Prior,
-    UniformPrior,
-    VampPrior,
-)
-from pyro_dvae.runs.config import Config, build_elbo, build_vae
-from pyro_dvae.runs.run import Run, load_run
-from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
-from pyro_dvae.training.fitting import fit
-from pyro_dvae.training.records import EpochRecord
-from pyro_dvae.training.resume import TrainingState
-from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
-from pyro_dvae.training.trainer import Trainer
-from pyro_dvae.vae import DiscreteVAE
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AutoregressiveGuide",
-    "AutoregressivePrior",
-    "Bernoulli",
-    "Beta",
-    "BinaryImages",
-    "BoltzmannPrior",
-    "Categorical",
-    "CausalCodes",
-    "CausalNetwork",
-    "ConditionalPrior",
-    "Config",
-    "ContinuousBernoulli",
-    "ConvDecoder",
-    "ConvEncoder",
-    "DisarmELBO",
-    "DiscreteELBO",
-    "DiscreteVAE",
-    "EnumeratedELBO",
-    "EpochRecord",
-    "Evaluation",
-    "GappedStraightThroughELBO",
-    "GradientStatistics",
-    "Guide",
-    "GumbelSoftmaxELBO",
-    "HierarchicalPrior",
-    "Images",
-    "Laplace",
-    "LearnedPrior",
-    "Likelihood",
-    "LocalExpectationELBO",
-    "LogisticMixture",
-    "MLPBaseline",
-    "MLPControl",
-    "MLPDecoder",
-    "MLPEncoder",
-    "MarginalELBO",
-    "MeanFieldGuide",
-    "Mixed",
-    "MixtureCodes",
-    "MixturePrior",
-    "Multinomial",
-    "NegativeBinomial",
-    "Normal",
-    "Poisson",
-    "Prior",
-    "PriorTrainer",
-    "RaoGumbelELBO",
-    "ReinMaxELBO",
-    "ReinMaxRaoELBO",
-    "ReinforceELBO",
-    "RelaxELBO",
-    "RlooELBO",
-    "Run",
-    "ScoreFunctionELBO",
-    "SequentialCodes",
-    "StraightThroughELBO",
-    "Terms",
-    "Trainer",
-    "TrainingState",
-    "UniformPrior",
-    "VampPrior",
-    "VimcoELBO",
-    "__version__",
-    "build_elbo",
-    "build_vae",
-    "datum_scores",
-    "evaluate",
-    "fit",
-    "fit_prior",
-    "gradient_statistics",
-    "grid_size",
-    "load_images",
-    "load_run",
-    "log_marginal",
-    "reference_gradient",
-    "split",
-    "with_prior",
-]
+if TYPE_CHECKING:
+    from pyro_dvae._api import *  # noqa: F403
+    from pyro_dvae._api import __all__ as __all__
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import all public names, which `_api` lists, when the first of them is asked for.
+
+        To import torch takes more than a second. `pdvae --help` does not wait for it: the command
+        line imports `pyro_dvae.defaults` alone to show the defaults of its options.
+        """
+        if name.startswith("__") and name not in ("__all__", "__version__"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        api = import_module(f"{__name__}._api")
+        globals().update({each: getattr(api, each) for each in api.__all__}, __all__=api.__all__)
+        if name not in globals():  # where the modules that were imported are too
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        """The public names, for completion."""
+        return sorted(__getattr__("__all__"))

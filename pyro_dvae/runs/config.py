@@ -1,4 +1,4 @@
-"""The settings of a run, and how they become a model and an ELBO."""
+"""The settings of a run, checked, and the model and the ELBO that they name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pyro.infer import ELBO
 from pyro_dvae.checks import at_least, code_shape, hidden_sizes, one_of, training_settings
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
+from pyro_dvae.defaults import ANNEALING, RunSettings
 from pyro_dvae.guides import GUIDES
 from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.networks import ENCODERS
 from pyro_dvae.priors import PRIORS
-from pyro_dvae.runs.estimators import ESTIMATORS, TEMPERED, Shape, baseline_of
+from pyro_dvae.runs.estimators import ESTIMATORS, Shape, baseline_of
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.parts import (
     build_guide,
@@ -31,7 +32,6 @@ from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [
     "ESTIMATORS",
-    "TEMPERED",
     "Config",
     "build_elbo",
     "build_likelihood",
@@ -42,66 +42,20 @@ __all__ = [
 
 
 _LONGEST = 2**20
-"""Characters of a setting: as many columns of a table, each of its own kind, as can be built."""
+"""The most characters of a setting. A table may have this many columns, each of its own kind."""
 
 
 @dataclass(frozen=True)
-class Config:
-    """Everything that decides a run; `config.json` holds it.
+class Config(RunSettings):
+    """The settings of a run, which `config.json` holds: `RunSettings` explains each of them.
+
+    `Config(num_latents=8, estimator="disarm")` has the defaults of all other settings. Once it is
+    built, `num_particles`, `annealing` and `patience` hold what the training will use.
 
     Raises:
-        ValueError: a setting of another type, or out of its range; the message says what was
-            expected.
+        ValueError: a setting has another type, or is out of its range, or two settings do not go
+            together. The message says what was expected.
     """
-
-    binarize: str = "dynamic"
-    """One of `data.POLICIES`; "none" for data that are zeros and ones."""
-    range: tuple[float, float] | None = None
-    """The stored values that stand for 0 and 1; None for uint8 values of 255."""
-    num_latents: int = 4
-    num_categories: int = 8
-    prior: str = "uniform"
-    """One of `priors.PRIORS`, or with an argument, "mixture:20" say; so the next three."""
-    likelihood: str = "bernoulli"
-    """Or "module:factory" of a likelihood of the user's own."""
-    guide: str = "mean-field"
-    network: str = "mlp"
-    encoder: str | None = None
-    """"module:factory" of an encoder of the user's own, in place of the network's."""
-    decoder: str | None = None
-    num_classes: int = 0
-    """Of the labels; 0 where the model knows none."""
-    hidden: tuple[int, ...] = (512, 256)
-    """Widths of the MLP encoder's hidden layers; the decoder's are the same, reversed."""
-    estimator: str = "rloo"
-    num_particles: int = 4
-    baseline: str = "running_mean"
-    """Of `reinforce`: "none", "running_mean", or a number of nats."""
-    temperature: float | None = None
-    """Of the relaxations; None for the estimator's own default."""
-    beta: float = 1.0
-    """Weight of the KL term in the gradient; no reported number knows it."""
-    annealing: int | None = None
-    """Epochs in which beta falls from `initial_beta`; None for 10, or 0 where there is no beta."""
-    initial_beta: float = 4.0
-    free_bits: float = 0.0
-    """Nats a latent may carry for nothing; no reported number knows it."""
-    epochs: int = 50
-    batch_size: int = 100
-    learning_rate: float = 1e-3
-    averaging: float = 0.999
-    """Decay of the average of the weights that is validated and kept."""
-    validation: float | str = 0.05
-    """Kept for the validation ELBO: a fraction or number of the training data, or a file."""
-    test: float | str | None = None
-    """Kept for testing, likewise; None for the data's own test part."""
-    patience: int | None = 10
-    """None where nothing is kept for validation."""
-    compile: bool = False
-    """Whether the training step is one compiled graph: see `Trainer`."""
-    bfloat16: bool = False
-    """Whether the networks compute in bfloat16 in training steps."""
-    seed: int = 0
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -111,27 +65,12 @@ class Config:
         check_name("guide", self.guide, GUIDES)
         check_name("network", self.network, ENCODERS)
         at_least("classes", self.num_classes, 0)
-        if self.range is not None:
-            object.__setattr__(self, "range", tuple(self.range))  # JSON has lists
-        one_of("binarisation", self.binarize, POLICIES)
-        if self.range is not None:
-            check_range(self.range)
-        if not is_own(self.likelihood):  # whose kind is not known before its code is imported
-            preparation = Preparation(self.binarize, self.range, self.likelihood)
-            object.__setattr__(self, "binarize", preparation.binarize)
         code_shape(self.num_latents, self.num_categories)
-        at_least("particles", self.num_particles, ESTIMATORS[self.estimator].least_particles)
         at_least("seed", self.seed, 0)
         at_least("epochs", self.epochs, 0)
-        _held_out("validation", self.validation)
-        _held_out("test", 0 if self.test is None else self.test)
-        if not self.validation:
-            object.__setattr__(self, "patience", None)
-        if self.patience is not None:
-            at_least("patience", self.patience, 1)
-        has_beta = ESTIMATORS[self.estimator].has_beta
-        if self.annealing is None:
-            object.__setattr__(self, "annealing", 10 if has_beta else 0)
+        hidden_sizes(self.hidden)
+        self._check_data()
+        self._check_estimator()
         training_settings(
             self.batch_size,
             self.learning_rate,
@@ -139,36 +78,10 @@ class Config:
             self.annealing or 0,
             self.initial_beta,
         )
-        hidden_sizes(self.hidden)  # whose number is bounded, for each is built
-        object.__setattr__(self, "hidden", tuple(self.hidden))  # JSON has lists
-        for name, value in (("beta", self.beta), ("free bits", self.free_bits)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"Expected finite {name} >= 0; got {value}. Change it.")
-        if not has_beta and (self.beta, self.free_bits, self.annealing) != (1, 0, 0):
-            raise ValueError(
-                f"Expected beta 1, free bits 0 and annealing 0 for the {self.estimator} "
-                f"estimator; got {self.beta}, {self.free_bits} and {self.annealing}. Choose "
-                "another estimator, rloo say."
-            )
-        total = num_codes(self.num_latents, self.num_categories)
-        if self.estimator in ("exact", "marginal") and total > MAX_CODES:
-            raise ValueError(
-                f"Expected at most {MAX_CODES} codes for the {self.estimator} estimator; got K^D = "
-                f"{describe_codes(self.num_latents, self.num_categories)}. Use rloo, or fewer "
-                "latents or categories."
-            )
-        baseline_of(self.baseline)
-        if self.temperature is not None:
-            if self.estimator not in TEMPERED:
-                raise ValueError(
-                    f"Expected no temperature for the {self.estimator} estimator; got "
-                    f"{self.temperature}. Leave it out, or choose one of "
-                    f"{', '.join(sorted(TEMPERED))}."
-                )
-            if not 0 < self.temperature < math.inf:
-                raise ValueError(
-                    f"Expected a positive, finite temperature; got {self.temperature}. Use 1, say."
-                )
+        self._set("hidden", tuple(self.hidden))  # JSON has lists
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # the dataclass is frozen for everybody else
 
     def _check_types(self) -> None:
         check_fields(vars(self), _types())
@@ -179,12 +92,73 @@ class Config:
                     "Shorten it."
                 )
 
+    def _check_data(self) -> None:
+        one_of("binarisation", self.binarize, POLICIES)
+        if self.range is not None:
+            self._set("range", tuple(self.range))  # JSON has lists
+            check_range(self.range)
+        if not is_own(self.likelihood):  # whose kind is not known before its code is imported
+            preparation = Preparation(self.binarize, self.range, self.likelihood)
+            self._set("binarize", preparation.binarize)
+        _check_kept("validation", self.validation)
+        _check_kept("test", 0 if self.test is None else self.test)
+        if not self.validation:
+            self._set("patience", None)
+        if self.patience is not None:
+            at_least("patience", self.patience, 1)
+
+    def _check_estimator(self) -> None:
+        estimator = ESTIMATORS[self.estimator]
+        if self.num_particles is None:
+            self._set("num_particles", estimator.particles)
+        at_least("particles", self.particles, estimator.least_particles)
+        if self.annealing is None:
+            self._set("annealing", ANNEALING if estimator.has_beta else 0)
+        for name, value in (("beta", self.beta), ("free bits", self.free_bits)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"Expected finite {name} >= 0; got {value}. Change it.")
+        if not estimator.has_beta and (self.beta, self.free_bits, self.annealing) != (1, 0, 0):
+            raise ValueError(
+                f"Expected beta 1, free bits 0 and annealing 0 for the {self.estimator} "
+                f"estimator; got {self.beta}, {self.free_bits} and {self.annealing}. Choose "
+                'another estimator, such as estimator="rloo".'
+            )
+        total = num_codes(self.num_latents, self.num_categories)
+        if estimator.sums_over_codes and total > MAX_CODES:
+            raise ValueError(
+                f"Expected at most {MAX_CODES} codes for the {self.estimator} estimator; got K^D = "
+                f"{describe_codes(self.num_latents, self.num_categories)}. Use "
+                'estimator="rloo", or fewer latents or categories.'
+            )
+        baseline_of(self.baseline)
+        if self.temperature is not None:
+            self._check_temperature(self.temperature)
+
+    def _check_temperature(self, temperature: float) -> None:
+        if not ESTIMATORS[self.estimator].takes_temperature:
+            known = sorted(name for name, row in ESTIMATORS.items() if row.takes_temperature)
+            raise ValueError(
+                f"Expected no temperature for the {self.estimator} estimator; got {temperature}. "
+                f"Leave it out, or choose one of the estimators {', '.join(known)}."
+            )
+        if not 0 < temperature < math.inf:
+            raise ValueError(
+                f"Expected a positive, finite temperature; got {temperature}. Use "
+                "temperature=1.0, for example."
+            )
+
+    @property
+    def particles(self) -> int:
+        """S, the number of draws of z per data point and step."""
+        assert self.num_particles is not None  # since the settings were checked
+        return self.num_particles
+
     @property
     def training(self) -> dict[str, Any]:
-        """What `Trainer` and `fit` take of these settings, by name."""
+        """The settings that `Trainer` and `fit` take, by the names of their arguments."""
         names = ("batch_size", "learning_rate", "averaging", "initial_beta", "seed", "bfloat16")
         options = {name: getattr(self, name) for name in names}
-        return options | {"annealing": self.annealing or 0, "compiled": self.compile}
+        return options | {"annealing": self.annealing, "compiled": self.compile}
 
 
 @cache
@@ -193,7 +167,10 @@ def _types() -> dict[str, Any]:
 
 
 def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
-    """The untrained model; its initial weights come from torch's global generator."""
+    """The untrained model that the settings describe.
+
+    Its initial weights come from torch's global generator.
+    """
     shape = tuple(event_shape)
     likelihood = build_likelihood(config, shape)
     guide = build_guide(config)
@@ -203,10 +180,10 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
 
 
 def preparation_of(config: Config, event_shape: Sequence[int]) -> Preparation:
-    """How stored values become those of the config's likelihood.
+    """How stored values become those that the likelihood of the settings takes.
 
     Raises:
-        ValueError: a likelihood of the user's own cannot be built, or takes no bits to binarise.
+        ValueError: a likelihood of the user's own cannot be built, or takes no zeros and ones.
     """
     named = not is_own(config.likelihood)
     likelihood = config.likelihood if named else build_likelihood(config, event_shape)
@@ -214,14 +191,14 @@ def preparation_of(config: Config, event_shape: Sequence[int]) -> Preparation:
 
 
 def build_elbo(config: Config, event_shape: Shape) -> ELBO:
-    """The ELBO that the config's estimator names."""
+    """The ELBO of the estimator that the settings name."""
     return ESTIMATORS[config.estimator].build(config, event_shape)
 
 
-def _held_out(part: str, amount: float | str) -> None:
+def _check_kept(part: str, amount: float | str) -> None:
     if isinstance(amount, str) or 0 < amount < 1 or (isinstance(amount, int) and amount >= 0):
         return
     raise ValueError(
         f"Expected a {part} fraction between 0 and 1, a number of rows, or a file; got {amount}. "
-        "Use 0.05, say."
+        f"Use {part}=0.05, for example."
     )

@@ -1,10 +1,11 @@
-"""The estimators by their names on the command line."""
+"""The estimators by their names, and what each can do."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyro.infer import ELBO, Trace_ELBO
@@ -31,25 +32,38 @@ Shape = Sequence[int]
 
 
 class Estimator(NamedTuple):
-    """How to build an ELBO from a config and the shape of a datum."""
+    """What there is to know of an estimator: how its ELBO is built, and what it can do."""
 
     build: Callable[[Config, Shape], ELBO]
+    """(settings, shape of a datum) -> the ELBO."""
     particles: int = 1
-    """S where the user names none."""
+    """S, the number of draws per data point and step, where the user names none."""
     least_particles: int = 1
+    """The least S that the ELBO can do with."""
     value: str = "ELBO"
-    """What the training value is."""
+    """What the values are that it reports in training."""
     has_beta: bool = True
+    """Whether the KL term has a weight, so that annealing and free bits are possible."""
+    takes_temperature: bool = False
+    """Whether it relaxes the codes at a temperature."""
+    sums_over_codes: bool = False
+    """Whether it sums over all K^D codes, which limits their number."""
 
 
-def _ours(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape], ELBO]:
+def _drawn(cls: Callable[..., ELBO], **facts: Any) -> Estimator:
+    """The row of a class that draws S codes per data point."""
+    particles = signature(cls).parameters["num_particles"].default
+    return Estimator(_builder(cls), particles, **facts)
+
+
+def _builder(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape], ELBO]:
     def build(config: Config, event_shape: Shape) -> ELBO:
-        # One plate, known beforehand, spares the trial run.
+        # The number of plates is known, so that no trial run has to count them.
         options: dict[str, Any] = {"max_plate_nesting": 1, **fixed}
         options |= {"beta": config.beta, "free_bits": config.free_bits}
         if config.temperature is not None:
             options["temperature"] = config.temperature
-        return cls(config.num_particles, **options)
+        return cls(config.particles, **options)
 
     return build
 
@@ -58,59 +72,54 @@ def _summed(cls: Callable[..., ELBO]) -> Callable[[Config, Shape], ELBO]:
     return lambda config, _: cls(max_plate_nesting=1, beta=config.beta, free_bits=config.free_bits)
 
 
+def _trace(config: Config, event_shape: Shape) -> ELBO:
+    return Trace_ELBO(config.particles, 1, vectorize_particles=True)
+
+
 def _reinforce(config: Config, event_shape: Shape) -> ELBO:
-    return _ours(ReinforceELBO, baseline=baseline_of(config.baseline))(config, event_shape)
+    return _builder(ReinforceELBO, baseline=baseline_of(config.baseline))(config, event_shape)
 
 
 def _nvil(config: Config, event_shape: Shape) -> ELBO:
-    return _ours(ReinforceELBO, baseline=MLPBaseline(event_shape))(config, event_shape)
+    return _builder(ReinforceELBO, baseline=MLPBaseline(event_shape))(config, event_shape)
 
 
 def _relax(config: Config, event_shape: Shape) -> ELBO:
     network = MLPControl(event_shape, config.num_latents, config.num_categories)
-    return _ours(RelaxELBO, network=network)(config, event_shape)
+    return _builder(RelaxELBO, network=network)(config, event_shape)
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "trace": Estimator(
-        lambda c, _: Trace_ELBO(c.num_particles, 1, vectorize_particles=True), has_beta=False
-    ),
+    "trace": Estimator(_trace, has_beta=False),
     "reinforce": Estimator(_reinforce),
     "nvil": Estimator(_nvil),
-    "rloo": Estimator(_ours(RlooELBO), 4, 2),
-    "disarm": Estimator(_ours(DisarmELBO)),
-    "local-expectation": Estimator(_ours(LocalExpectationELBO)),
-    "rebar": Estimator(_ours(RelaxELBO)),
-    "relax": Estimator(_relax),
-    "vimco": Estimator(_ours(VimcoELBO), 4, 2, "S-sample bound"),
-    "straight-through": Estimator(_ours(StraightThroughELBO)),
-    "gumbel-softmax": Estimator(_ours(GumbelSoftmaxELBO), value="surrogate"),
-    "st-gumbel": Estimator(_ours(GumbelSoftmaxELBO, hard=True)),
-    "rao-gumbel": Estimator(_ours(RaoGumbelELBO)),
-    "gapped-st": Estimator(_ours(GappedStraightThroughELBO)),
-    "reinmax": Estimator(_ours(ReinMaxELBO)),
-    "reinmax-rao": Estimator(_ours(ReinMaxRaoELBO)),
-    "exact": Estimator(_summed(EnumeratedELBO)),
-    "marginal": Estimator(_summed(MarginalELBO), value="log p(x)", has_beta=False),
+    "rloo": _drawn(RlooELBO, least_particles=2),
+    "disarm": _drawn(DisarmELBO),
+    "local-expectation": _drawn(LocalExpectationELBO),
+    "rebar": _drawn(RelaxELBO, takes_temperature=True),
+    "relax": Estimator(_relax, takes_temperature=True),
+    "vimco": _drawn(VimcoELBO, least_particles=2, value="S-sample bound"),
+    "straight-through": _drawn(StraightThroughELBO, takes_temperature=True),
+    "gumbel-softmax": _drawn(GumbelSoftmaxELBO, takes_temperature=True, value="surrogate"),
+    "st-gumbel": Estimator(_builder(GumbelSoftmaxELBO, hard=True), takes_temperature=True),
+    "rao-gumbel": _drawn(RaoGumbelELBO, takes_temperature=True),
+    "gapped-st": _drawn(GappedStraightThroughELBO, takes_temperature=True),
+    "reinmax": _drawn(ReinMaxELBO, takes_temperature=True),
+    "reinmax-rao": _drawn(ReinMaxRaoELBO, takes_temperature=True),
+    "exact": Estimator(_summed(EnumeratedELBO), sums_over_codes=True),
+    "marginal": Estimator(
+        _summed(MarginalELBO), value="log p(x)", has_beta=False, sums_over_codes=True
+    ),
 }
-"""Name on the command line -> how to build the ELBO."""
-
-TEMPERED = {
-    "rebar",
-    "relax",
-    "straight-through",
-    "gumbel-softmax",
-    "st-gumbel",
-    "rao-gumbel",
-    "gapped-st",
-    "reinmax",
-    "reinmax-rao",
-}
-"""The estimators that take a temperature."""
+"""Every estimator by its name, as `Config.estimator` and the command line take it."""
 
 
-def baseline_of(text: str) -> Any:
-    """What `--baseline` names."""
+def baseline_of(text: str) -> str | float | None:
+    """The baseline that a setting names, as `ReinforceELBO` takes it.
+
+    Raises:
+        ValueError: it is neither "none", "running_mean" nor a finite number.
+    """
     if text in ("none", "running_mean"):
         return None if text == "none" else text
     with suppress(ValueError):

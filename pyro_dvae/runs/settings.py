@@ -191,8 +191,8 @@ def _read_config(folder: Path) -> tuple[ConfigFile, object]:
         event_shape = tuple(content["event_shape"])
         if len(event_shape) > _MOST_DIMENSIONS or not all(0 < n < 2**63 for n in event_shape):
             raise ValueError(f"Expected sizes of a datum; got {shortened(event_shape)}. Mend them.")
-        # Runs of format 1 were not annealed, and could not say so.
-        config = Config(**{"annealing": 0, **content["config"]})
+        # The first runs were neither annealed nor compiled, and could not say so.
+        config = Config(**{"annealing": 0, "compile": False, **content["config"]})
         if config.num_classes and name_and_argument(config.prior)[0] != "conditional":
             raise ValueError(
                 f"Expected no classes beside the {config.prior} prior, which knows none; got "

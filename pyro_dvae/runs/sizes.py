@@ -98,7 +98,7 @@ def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None =
         return _FLOAT * weights
     per_code = max(per_code, num_params * math.prod(shape)) + 2 * math.prod(code)
     batch = min(config.batch_size, num_data)
-    step = batch * (per_datum + config.num_particles * per_code)
+    step = batch * (per_datum + config.particles * per_code)
     return _FLOAT * (_STATES * weights + 2 * step)
 
 

@@ -1,0 +1,138 @@
+"""The public names, each imported from where it is defined; `pyro_dvae` itself gives them."""
+
+from pyro_dvae._version import __version__
+from pyro_dvae.data import BinaryImages, Images, load_images, split
+from pyro_dvae.diagnostics import GradientStatistics, gradient_statistics, reference_gradient
+from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.control_variate import RelaxELBO
+from pyro_dvae.elbos.coupled import DisarmELBO
+from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
+from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
+from pyro_dvae.elbos.multi_sample import VimcoELBO
+from pyro_dvae.elbos.pathwise import (
+    GappedStraightThroughELBO,
+    GumbelSoftmaxELBO,
+    RaoGumbelELBO,
+    StraightThroughELBO,
+)
+from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
+from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
+from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
+from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
+from pyro_dvae.likelihoods import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    ContinuousBernoulli,
+    Laplace,
+    Likelihood,
+    LogisticMixture,
+    Mixed,
+    Multinomial,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+)
+from pyro_dvae.networks.convolution import ConvDecoder, ConvEncoder, grid_size
+from pyro_dvae.networks.mlp import MLPBaseline, MLPControl, MLPDecoder, MLPEncoder
+from pyro_dvae.priors import (
+    AutoregressivePrior,
+    BoltzmannPrior,
+    ConditionalPrior,
+    HierarchicalPrior,
+    LearnedPrior,
+    MixtureCodes,
+    MixturePrior,
+    Prior,
+    UniformPrior,
+    VampPrior,
+)
+from pyro_dvae.runs.config import Config, build_elbo, build_vae
+from pyro_dvae.runs.run import Run, load_run
+from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
+from pyro_dvae.training.fitting import fit
+from pyro_dvae.training.records import EpochRecord
+from pyro_dvae.training.resume import TrainingState
+from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
+from pyro_dvae.training.trainer import Trainer
+from pyro_dvae.vae import DiscreteVAE
+
+__all__ = [
+    "AutoregressiveGuide",
+    "AutoregressivePrior",
+    "Bernoulli",
+    "Beta",
+    "BinaryImages",
+    "BoltzmannPrior",
+    "Categorical",
+    "CausalCodes",
+    "CausalNetwork",
+    "ConditionalPrior",
+    "Config",
+    "ContinuousBernoulli",
+    "ConvDecoder",
+    "ConvEncoder",
+    "DisarmELBO",
+    "DiscreteELBO",
+    "DiscreteVAE",
+    "EnumeratedELBO",
+    "EpochRecord",
+    "Evaluation",
+    "GappedStraightThroughELBO",
+    "GradientStatistics",
+    "Guide",
+    "GumbelSoftmaxELBO",
+    "HierarchicalPrior",
+    "Images",
+    "Laplace",
+    "LearnedPrior",
+    "Likelihood",
+    "LocalExpectationELBO",
+    "LogisticMixture",
+    "MLPBaseline",
+    "MLPControl",
+    "MLPDecoder",
+    "MLPEncoder",
+    "MarginalELBO",
+    "MeanFieldGuide",
+    "Mixed",
+    "MixtureCodes",
+    "MixturePrior",
+    "Multinomial",
+    "NegativeBinomial",
+    "Normal",
+    "Poisson",
+    "Prior",
+    "PriorTrainer",
+    "RaoGumbelELBO",
+    "ReinMaxELBO",
+    "ReinMaxRaoELBO",
+    "ReinforceELBO",
+    "RelaxELBO",
+    "RlooELBO",
+    "Run",
+    "ScoreFunctionELBO",
+    "SequentialCodes",
+    "StraightThroughELBO",
+    "Terms",
+    "Trainer",
+    "TrainingState",
+    "UniformPrior",
+    "VampPrior",
+    "VimcoELBO",
+    "__version__",
+    "build_elbo",
+    "build_vae",
+    "datum_scores",
+    "evaluate",
+    "fit",
+    "fit_prior",
+    "gradient_statistics",
+    "grid_size",
+    "load_images",
+    "load_run",
+    "log_marginal",
+    "reference_gradient",
+    "split",
+    "with_prior",
+]

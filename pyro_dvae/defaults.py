@@ -1,0 +1,103 @@
+"""Every setting of a run, with its meaning and its default: each default is written here alone.
+
+`Config`, `Trainer`, `fit`, `fit_prior` and the options of the command line take them from here.
+Nothing is imported here, so that the command line shows the defaults without waiting for torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ANNEALING = 10
+"""The number of epochs of annealing, where the ELBO has a beta and the user names no number."""
+TEST_SHARE = 0.1
+"""The share of the data that is kept apart for testing, where the data have no test part and the
+user names no amount."""
+MOST_KEPT_ROWS = 10_000
+"""The most data points that are kept apart, where the user names no amount."""
+MOST_KEPT_BYTES = 2**26
+"""The most memory that they may take as float32, 64 MiB, where the user names no amount."""
+LONG_RUN = 20_000
+"""The number of training steps from which on compiling repays: it takes seconds, and saves a tenth
+of each step."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The settings of the training loop, which a model of any kind has."""
+
+    epochs: int = 50
+    """The most epochs to train."""
+    patience: int | None = 10
+    """Training stops after this many epochs without a better validation ELBO. None trains all
+    epochs, as does a run without validation data."""
+    batch_size: int = 100
+    """B, the number of data points per step."""
+    learning_rate: float = 1e-3
+    """The learning rate of Adam."""
+    averaging: float = 0.999
+    """The decay of the average of the weights, which is what is validated and kept. 0 keeps the
+    weights themselves."""
+    annealing: int | None = None
+    """The number of epochs over which beta, the weight of the KL term, falls linearly from
+    `initial_beta` to the ELBO's own. None means 10 epochs, or 0 for an ELBO without beta."""
+    initial_beta: float = 4.0
+    """The weight of the KL term before the first step, where it is annealed."""
+    validation: float | str = 0.05
+    """What is kept apart of the training data for the validation ELBO: a share (below 1) or a
+    number of them, 0 for none, or the path of a file with other data. Where it is left out, at
+    most 10,000 data points or 64 MiB are kept."""
+    compile: bool | None = None
+    """Whether the gradient of a full batch is computed by one compiled graph. None compiles on
+    the CPU, where that is possible and at least 20,000 steps are to come."""
+    bfloat16: bool = False
+    """Whether the encoder and the decoder compute in bfloat16 in training steps."""
+    seed: int = 0
+    """The seed of everything that is random."""
+
+
+@dataclass(frozen=True)
+class RunSettings(TrainingSettings):
+    """All settings of a run: the data, the model, the estimator, and the training."""
+
+    binarize: str = "dynamic"
+    """How grey values become zeros and ones: one of `data.POLICIES`."""
+    range: tuple[float, float] | None = None
+    """The two stored values that stand for 0 and 1. None means 0 and 255 for uint8 data."""
+    test: float | str | None = None
+    """What is kept apart of the data for testing: a share, a number, or the path of a file, as for
+    `validation`. None means the test part that the data set has."""
+    num_latents: int = 4
+    """D, the number of categorical variables in a code."""
+    num_categories: int = 8
+    """K, the number of categories of each of them."""
+    prior: str = "uniform"
+    """p(z), by its name in `parts.PRIORS`, with an argument after a colon where it takes one:
+    "mixture:20"."""
+    likelihood: str = "bernoulli"
+    """p(x|z), by its name in `parts.LIKELIHOODS`, as for `prior`."""
+    guide: str = "mean-field"
+    """q(z|x), by its name in `parts.GUIDES`, as for `prior`."""
+    network: str = "mlp"
+    """The encoder and the decoder, by their name in `parts.NETWORKS`, as for `prior`."""
+    encoder: str | None = None
+    """An encoder of the user's own in place of the network's, as "module:factory"."""
+    decoder: str | None = None
+    """A decoder of the user's own in place of the network's, as "module:factory"."""
+    num_classes: int = 0
+    """The number of classes of the labels; 0 for a prior that knows no labels."""
+    hidden: tuple[int, ...] = (512, 256)
+    """The widths of the MLP encoder's hidden layers. The decoder has the same in reverse order."""
+    estimator: str = "rloo"
+    """How the gradient is estimated, by a name in `estimators.ESTIMATORS`."""
+    num_particles: int | None = None
+    """S, the number of draws of z per data point and step. None means the estimator's default."""
+    baseline: str = "running_mean"
+    """The baseline of the estimator "reinforce": "none", "running_mean", or a number of nats."""
+    temperature: float | None = None
+    """The temperature of a relaxation. None means the estimator's default."""
+    beta: float = 1.0
+    """The weight of the KL term in the gradient. No figure that is reported depends on it."""
+    free_bits: float = 0.0
+    """The gradient leaves out the KL of a latent below this number of nats. No figure that is
+    reported depends on it."""
