@@ -103,6 +103,7 @@ ROOMS: dict[str, set[str]] = {
         "data.serve",
         "defaults",
         "diagnostics",
+        "displays",
         "elbos",
         "evaluation",
         "guides",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas
@@ -15,6 +16,7 @@ from zoo import ELBOS, GUIDES, LIKELIHOODS, NETWORKS, PRIORS, D, K, P, make_vae,
 import pyro_dvae
 from pyro_dvae import (
     BinaryImages,
+    Config,
     ConvDecoder,
     DiscreteVAE,
     EpochRecord,
@@ -26,6 +28,7 @@ from pyro_dvae import (
     ReinforceELBO,
     RelaxELBO,
     RlooELBO,
+    Run,
     Trainer,
     UniformPrior,
     evaluate,
@@ -42,6 +45,7 @@ from pyro_dvae.data import (
     extent,
 )
 from pyro_dvae.evaluation import datum_terms
+from pyro_dvae.runs.record import DataRecord
 
 
 def _grey(num_data: int = 3) -> torch.Tensor:
@@ -58,6 +62,11 @@ def _splits() -> Splits:
     index = torch.arange(3)
     train = PreparedData(_grey(), Preparation())
     return Splits(train, tiny_data(2), None, index, index, {"train": TensorRows(_grey())}, 0)
+
+
+def _run() -> Run:
+    data = DataRecord(Config(num_latents=D), "mine", num_train=3)
+    return Run(Path("runs/1"), (P,), data, "0.1", 7, 120, tiny_vae())
 
 
 def _terms() -> Any:
@@ -150,6 +159,7 @@ OBJECTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: Part(tiny_data(3), _grey(), None),
         ("x=(3, 4)", "values=(3, 4) uint8", "labels=none"),
     ),
+    "Run": (_run, ("'runs/1': epoch 7, 120 parameters", f"num_latents={D}", "3 train")),
     "Splits": (_splits, ("train: PreparedData of 3 data", "validation: (2, 4)", "test: none")),
 }
 
@@ -163,7 +173,6 @@ PLAIN = {
     "Guide": "the base of the guides",
     "Likelihood": "the base of the likelihoods",
     "Prior": "the base of the priors",
-    "Run": "a dataclass, which leaves out its model; tests/runs/test_run.py",
     "ScoreFunctionELBO": "the base of two ELBOs",
     "SequentialCodes": "the base of codes",
 }

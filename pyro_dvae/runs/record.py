@@ -68,7 +68,7 @@ class SecondStage(NamedTuple):
     """Of the prior's initial weights and its training."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataRecord:
     """What a run remembers of its data.
 
@@ -81,7 +81,7 @@ class DataRecord:
     A field is None where the run does not know it, for example because an older version made it.
     """
 
-    config: Config = field(repr=False, compare=False)
+    config: Config = field(compare=False)
     """The run's settings, which decide how the data are split and prepared."""
     name: str | None = None
     """The name of the data set, or of the file or folder."""
@@ -108,6 +108,17 @@ class DataRecord:
     """Part ("validation" or "test") -> fingerprint, for parts that have files of their own."""
     second_stage: SecondStage | None = None
     """Where `fit_prior` made the run: the run whose codes the prior was fitted to."""
+
+    def __repr__(self) -> str:
+        sizes = {
+            "train": self.num_train,
+            "validation": self.num_validation,
+            "test": self.num_test,
+        }
+        known = [f"{size} {part}" for part, size in sizes.items() if size is not None]
+        where = "" if self.source is None else f"; {self.source}"
+        of = "unknown data" if self.name is None else repr(self.name)
+        return f"DataRecord of {of}: {', '.join(known) or 'of unknown size'}{where}"
 
     @classmethod
     def of(cls, source: Source, config: Config, span: tuple[float, float]) -> DataRecord:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.data import PARTS
+from pyro_dvae.displays import named
 from pyro_dvae.evaluation import Evaluation
 from pyro_dvae.runs.checkpoints import WEIGHTS
 from pyro_dvae.runs.config import Config, build_vae
@@ -22,7 +23,7 @@ from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.vae import DiscreteVAE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunInfo:
     """What a run folder tells of itself without the model: what `inspect_run` returns."""
 
@@ -37,6 +38,22 @@ class RunInfo:
     """The epoch that the weights in the folder come from: the one with the best validation ELBO."""
     num_parameters: int | None
     """Of the model; None where only code of the user's own could tell."""
+
+    def __repr__(self) -> str:
+        config = self.config
+        weights = "" if self.num_parameters is None else f", {self.num_parameters:,} parameters"
+        parts = named(
+            num_latents=config.num_latents,
+            num_categories=config.num_categories,
+            prior=config.prior,
+            likelihood=config.likelihood,
+            guide=config.guide,
+            network=config.network,
+            event_shape=self.event_shape,
+        )
+        training = named(estimator=config.estimator, num_particles=config.num_particles)
+        head = f"{type(self).__name__} {str(self.folder)!r}: epoch {self.epoch}{weights}"
+        return f"{head}, by pyro_dvae {self.version}\n  {parts}\n  {training}\n  {self.data}"
 
     @property
     def config(self) -> Config:
@@ -78,11 +95,11 @@ class RunInfo:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run(RunInfo):
     """A run folder, read: what `load_run` returns."""
 
-    vae: DiscreteVAE = field(repr=False)
+    vae: DiscreteVAE
     """The model with the best weights, in eval mode."""
 
     def rows(
