@@ -260,7 +260,7 @@ def without_straight_through(fn: Any) -> Any:
             f"Expected a distribution of Pyro; got torch's {base}. Use the class of the same name "
             "in pyro.distributions."
         )
-    if not getattr(fn, "has_rsample", False):
+    if not (isinstance(fn, Distribution) and fn.has_rsample):
         return fn
     if isinstance(base, _OneHot):
         return dist.OneHotCategorical(logits=base.logits).to_event(num_event)
@@ -281,7 +281,7 @@ def _is_straight_through(fn: Any) -> bool:
             layer, (RelaxedOneHotCategoricalStraightThrough, RelaxedBernoulliStraightThrough)
         ):
             return True
-        layer = getattr(layer, "base_dist", None)
+        layer = vars(layer).get("base_dist")  # of `.to_event`, `.mask`, `.expand`, a transform
     try:
         return bool(fn.support.is_discrete)  # and it has `rsample`
     except (AttributeError, NotImplementedError):

@@ -112,14 +112,14 @@ def _outputs(network: nn.Module) -> int:
 
 def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
     """The settings with one of them at its default, where this one is smaller."""
-    default = Config()
+    default, settings = vars(Config()), vars(config)
     for name, what in _WORDS.items():
-        usual, value = getattr(default, name), getattr(config, name)
+        usual, value = default[name], settings[name]
         if value > usual or (name == "hidden" and max((*value, 0)) > min(usual)):
             changed: dict[str, Any] = {name: usual}
             yield what, replace(config, **changed)
     for part in _PARTS:
-        name, argument = name_and_argument(getattr(config, part))
-        if argument is not None and not is_own(getattr(config, part)):
+        name, argument = name_and_argument(settings[part])
+        if argument is not None and not is_own(settings[part]):
             changed = {part: name}
             yield f"the number after {name}:", replace(config, **changed)

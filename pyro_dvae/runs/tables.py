@@ -66,7 +66,7 @@ def read_codes(
         with regular_file(path).open(newline="", encoding="utf-8-sig") as file:
             columns = _read_columns(csv.reader(file), path, num_latents, num_categories)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = textwrap.shorten(reason, 150, placeholder=" ...")
         raise DataError(
             f"Expected a CSV table of codes; got {path} ({reason}). Check the path, or encode anew."
