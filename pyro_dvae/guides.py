@@ -1,4 +1,4 @@
-"""Guides q(z|x): modules that turn what an encoder says of x into a distribution over codes."""
+"""Guides q(z|x): modules that turn the output of the encoder into a distribution over codes."""
 
 from __future__ import annotations
 
@@ -32,27 +32,30 @@ class MeanFieldGuide(Guide):
     """q(z|x) = prod_d Cat(z_d; softmax(f(x)_d)) (Eqs. 14, 15 and 47 of [JL25])."""
 
     def forward(self, context: Tensor) -> TorchDistribution:
-        """The distribution over codes, event (D, K).
+        """The distribution over codes, event shape (D, K).
 
         Args:
-            context: (..., D, K) logits, C = K.
+            context: (..., D, K) logits.
         """
         return dist.OneHotCategorical(logits=context).to_event(1)
 
 
 class AutoregressiveGuide(Guide):
-    """q(z|x) = prod_d q(z_d | z_1 ... z_{d-1}, x): each latent knows those drawn before it.
+    """q(z|x) = prod_d q(z_d | z_1 ... z_{d-1}, x): each latent knows the latents before it.
 
-    log q(z_d | ...) = log softmax(f(x)_d + V_d h_d + v_d), h_d = relu(b_d + A_d g(x)_d + B_d [z_1
-    ... z_{d-1}]); the encoder gives f, as for mean-field, and g. It can be any distribution over
-    codes, so it closes the gap that a mean-field guide leaves where the posterior's latents depend
-    on each other (Gregor et al. 2014; Mnih & Gregor 2014). V = v = 0 at first: it begins as the
-    mean-field guide, for what it adds cannot be learnt before there are codes to follow.
+    log q(z_d | ...) = log softmax(f(x)_d + V_d h_d + v_d), where
+    h_d = relu(b_d + A_d g(x)_d + B_d [z_1 ... z_{d-1}]).
+
+    The encoder computes f, the logits of a mean-field guide, and g. With a layer h_d wide enough
+    the guide can be any distribution over codes. So it closes the gap that a mean-field guide
+    leaves if the latents of the posterior depend on each other (Gregor et al. 2014; Mnih & Gregor
+    2014). V = v = 0 at first, so that training begins with the mean-field guide: dependence
+    between latents can be learned only once they carry information.
 
     Args:
         num_latents: D, at least 1.
         num_categories: K, at least 2.
-        width: size of g(x)_d, and of the hidden layer of each conditional.
+        width: the size of g(x)_d, and of the hidden layer h_d.
 
     Raises:
         ValueError: D < 1, K < 2 or width < 1.
@@ -75,10 +78,10 @@ class AutoregressiveGuide(Guide):
         return self.network.extra_repr()
 
     def forward(self, context: Tensor) -> CausalCodes:
-        """The distribution over codes, event (D, K).
+        """The distribution over codes, event shape (D, K).
 
         Args:
-            context: (..., D, K + width).
+            context: (..., D, K + width), the K logits f and then g.
         """
         num_categories = self.network.num_categories
         return CausalCodes(

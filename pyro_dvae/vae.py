@@ -29,23 +29,40 @@ _CONTRACTS: dict[str, type[Contract]] = {
 
 
 class DiscreteVAE(PyroModule):
-    """p(x, z) = p(z) p(x|z) with z a code of D one-hot variables, guided by q(z|x).
+    """p(x, z) = p(z) p(x|z), where z is a code of D one-hot variables, with the guide q(z|x).
 
-    `model` and `guide` are plain Pyro programs with an observed site "x" in the plate "data". They
-    run under any Pyro inference; how q is differentiated is the ELBO's affair. Where both prior and
-    guide draw all latents at once, z is one site "z" of event (D, K). Where the latents of either
-    follow one another they are sites "z_1" ... "z_D" of event (K,), each a categorical given those
-    before it: then any estimator differentiates them, and the KL of each is in closed form.
+    `model` and `guide` are plain Pyro programs: they have an observed site "x" in the plate "data",
+    and run under any inference of Pyro. The ELBO decides how q is differentiated.
+
+    If both the prior and the guide draw all latents at once, z is one site "z" of event shape
+    (D, K). If the latents of one of them depend on those before them, z is D sites "z_1" ... "z_D"
+    of event shape (K,), each a categorical given the sites before it. Then every estimator can
+    differentiate them, and the KL of each site is known in closed form.
 
     Args:
-        encoder: (B, *event) -> context (B, D, C) of the guide; logits, C = K, for mean-field.
-        decoder: (..., D, K) -> parameters (..., *event) of the likelihood.
-        prior: `forward()` -> a distribution with event (D, K); or of labels (see `priors`).
-        likelihood: `forward(params, event_dim)` -> a distribution over x.
-        guide: `forward(context)` -> a distribution with event (D, K); mean-field if left out.
+        encoder: data (B, *event) -> context (B, D, C) for the guide. For the mean-field guide these
+            are logits, and C = K.
+        decoder: codes (..., D, K) -> parameters of the likelihood, (..., *event), or
+            (..., *event, num_params) where the likelihood has more than one per element.
+        prior: p(z), a `Prior`; or any module whose `forward()` returns a distribution over codes.
+        likelihood: p(x|z), a `Likelihood`; or any module with `num_params` and
+            `forward(params, event_dim)`, which returns a distribution over x.
+        guide: q(z|x), a `Guide`; or any module whose `forward(context)` returns a distribution over
+            codes. None is a `MeanFieldGuide`.
 
     Raises:
-        ValueError: a part lacks what its contract requires: see `Prior`, `Guide` and `Likelihood`.
+        ValueError: the likelihood has no `num_params`.
+
+    Example:
+        >>> from pyro_dvae import Bernoulli, DiscreteVAE, MLPDecoder, MLPEncoder, UniformPrior
+        >>> vae = DiscreteVAE(
+        ...     MLPEncoder((28, 28), num_latents=4, num_categories=8),
+        ...     MLPDecoder((28, 28), num_latents=4, num_categories=8),
+        ...     UniformPrior(num_latents=4, num_categories=8),
+        ...     Bernoulli(),
+        ... )
+        >>> vae.sample(3).shape
+        torch.Size([3, 28, 28])
     """
 
     encoder: nn.Module
@@ -70,13 +87,13 @@ class DiscreteVAE(PyroModule):
         self.posterior_family = completed(MeanFieldGuide() if guide is None else guide, Guide)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Whoever exchanges a part of a model that is there may take a plain module too.
+        # A part that is put in the place of another one may be a plain module too.
         contract = _CONTRACTS.get(name)
         super().__setattr__(name, value if contract is None else completed(value, contract))
 
     @property
     def is_sequential(self) -> bool:
-        """Whether the latents of the prior or of the guide follow one another."""
+        """Whether a latent of the prior or of the guide depends on the latents before it."""
         return self.prior.sequential or self.posterior_family.sequential
 
     @property
@@ -92,15 +109,15 @@ class DiscreteVAE(PyroModule):
     def model(
         self, x: Tensor | None = None, labels: Tensor | None = None, *, num_data: int = 1
     ) -> Tensor:
-        """The generative program (Eqs. 46 and 48 of [JL25]); with x None it draws `num_data` data.
+        """p(x, z) as a Pyro program (Eqs. 46 and 48 of [JL25]).
 
         Args:
-            x: (B, *event), or None.
-            labels: (B,) int64, where the prior is conditional on them.
-            num_data: B where x and labels are None.
+            x: (B, *event) data; None to draw data.
+            labels: (B,) int64 labels y, if the prior is p(z|y).
+            num_data: B, if x and labels are None.
 
         Returns:
-            (B, *event), the value of site "x".
+            (B, *event), the value of the site "x".
         """
         known = x if x is not None else labels
         with pyro.plate("data", num_data if known is None else len(known)):
@@ -111,13 +128,21 @@ class DiscreteVAE(PyroModule):
     def guide(
         self, x: Tensor | None = None, labels: Tensor | None = None, *, num_data: int = 1
     ) -> Tensor:
-        """The honest categoricals of q(z|x) (Eqs. 14, 15 and 47 of [JL25]); signature of `model`.
+        """q(z|x) as a Pyro program of plain categoricals (Eqs. 14, 15 and 47 of [JL25]).
 
-        For mean-field log q(z|x) = sum_d log f(x)_d,k(d), k(d) the category drawn for latent d
-        (Eq. 80). Labels are not used: x tells more.
+        For the mean-field guide log q(z|x) = sum_d log f(x)_d,k(d), where k(d) is the category
+        drawn for latent d (Eq. 80).
+
+        Args:
+            x: (B, *event) data.
+            labels: not used, since x tells more. Pyro passes all arguments of `model`.
+            num_data: not used.
+
+        Returns:
+            (B, D, K) one-hot codes.
 
         Raises:
-            ValueError: x is None, for q needs data.
+            ValueError: x is None.
         """
         if x is None:
             raise ValueError("Expected data x for q(z|x); got None. Pass x, or run the model.")
@@ -138,10 +163,13 @@ class DiscreteVAE(PyroModule):
         return code
 
     def prior_codes(self, labels: Tensor | None = None) -> TorchDistribution:
-        """p(z), or p(z|y) of batch shape (B,) where the prior is conditional on labels (B,).
+        """p(z), of batch shape (); or p(z|y), of batch shape (B,), if the prior takes labels.
+
+        Args:
+            labels: (B,) int64 labels y, if the prior takes labels.
 
         Raises:
-            ValueError: labels are missing, or are given to a prior that knows none.
+            ValueError: the prior takes labels and there are none, or the other way around.
         """
         takes = self.prior.takes
         if (takes == "labels") != (labels is not None):
@@ -155,25 +183,25 @@ class DiscreteVAE(PyroModule):
         return self.prior(self._seen) if takes == "posterior" else self.prior()
 
     def posterior(self, x: Tensor) -> TorchDistribution:
-        """q(z|x) of data (B, *event): batch shape (B,), event (D, K)."""
+        """q(z|x) of data (B, *event): batch shape (B,), event shape (D, K)."""
         return self.posterior_family(self.encode(x))
 
     def _seen(self, features: Tensor) -> TorchDistribution:
-        """q(z|x) of what the encoder sees of x, (B, *event): see `Likelihood.features`."""
+        """q(z|x) of features (B, *event), which are what `Likelihood.features` returns."""
         return self.posterior_family(self.encoder(features))
 
     def encode(self, x: Tensor) -> Tensor:
-        """The context (B, D, C) of q(z|x) for data (B, *event): its logits where mean-field."""
+        """The context (B, D, C) of q(z|x) for data (B, *event): logits for a mean-field guide."""
         return self.encoder(self.likelihood.features(x))
 
     def decode(self, z: Tensor) -> TorchDistribution:
-        """p(x|z): a distribution with batch shape (...) and event shape *event.
+        """p(x|z), a distribution of batch shape (...) and event shape *event.
 
         Args:
             z: (..., D, K) one-hot codes.
 
         Raises:
-            ValueError: the decoder does not keep the leading dimensions.
+            ValueError: the decoder does not keep the leading dimensions of the codes.
         """
         params, lead = self.decoder(z), z.shape[:-2]
         if params.shape[: len(lead)] != lead:
@@ -189,11 +217,14 @@ class DiscreteVAE(PyroModule):
     def mode(self, x: Tensor) -> Tensor:
         """The most probable code of q(z|x), (B, D, K) one-hot.
 
-        Of more than `MAX_CODES` codes of a sequential guide it is found latent by latent.
+        If there are more than `MAX_CODES` codes, and the latents of the guide depend on those
+        before them, the search takes the most probable category of one latent after the other.
+
+        Args:
+            x: (B, *event) data.
 
         Raises:
-            ValueError: the likelihood does not take the data, of which an encoder could tell
-                nothing.
+            ValueError: the data are outside the support of the likelihood.
         """
         codes = []
         for rows in x.split(ROWS):
@@ -207,21 +238,24 @@ class DiscreteVAE(PyroModule):
 
     @torch.no_grad()
     def reconstruct(self, x: Tensor) -> Tensor:
-        """E[x'|z], (B, *event), at the most probable code z of q(z|x)."""
+        """E[x'|z], (B, *event), at the most probable code z of q(z|x) for data x (B, *event)."""
         return self.decode(self.mode(x)).mean
 
     @torch.no_grad()
     def sample(
         self, num_samples: int, *, means: bool = False, labels: Tensor | None = None
     ) -> Tensor:
-        """Draw z from the prior, then x, or with `means` E[x|z], (num_samples, *event).
+        """Draw codes z from the prior, then data x from p(x|z).
 
         Args:
-            num_samples: of z.
-            means: E[x|z] in place of draws.
-            labels: (num_samples,) int64, where the prior is conditional on them.
+            num_samples: the number of draws.
+            means: return E[x|z] in place of draws of x.
+            labels: (num_samples,) int64 labels y, if the prior is p(z|y).
+
+        Returns:
+            (num_samples, *event).
         """
-        with PROCESS_STATE:  # a model that trains in another thread draws from a stream of its own
+        with PROCESS_STATE:  # a training in another thread may hold the random state
             codes = self.prior_codes(labels)
             x = self.decode((codes if labels is not None else codes.expand([num_samples])).sample())
             return x.mean if means else x.sample()

@@ -1,4 +1,4 @@
-"""What the likelihoods share: a module that scores flat data, and the distribution it returns."""
+"""`Likelihood`, which all likelihoods are, and the distribution that most of them return."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Likelihood(Contract):
     """
 
     def forward(self, params: Tensor, event_dim: int) -> TorchDistribution:
-        """The distribution over x.
+        """p(x|z), a distribution of batch shape (...) and event shape *event.
 
         Args:
-            params: (..., *event), or (..., *event, num_params) where num_params exceeds 1.
-            event_dim: number of dimensions of one datum.
+            params: (..., *event), or (..., *event, num_params) if num_params exceeds 1.
+            event_dim: the number of dimensions of one datum: 2 for images (H, W).
 
         Raises:
             ValueError: the last dimension is not num_params.
@@ -124,24 +124,24 @@ class Likelihood(Contract):
         raise NotImplementedError
 
     def mean(self, params: Tensor) -> Tensor:
-        """E[x], (..., P)."""
+        """E[x], (..., P), of params (..., P)."""
         raise NotImplementedError
 
     def draw(self, params: Tensor) -> Tensor:
-        """One draw for each of the batch, (..., P)."""
+        """One draw of x, (..., P), for each of the leading dimensions of params (..., P)."""
         raise NotImplementedError
 
 
 class FlatDistribution(TorchDistribution):
-    """The distribution of one datum, given a likelihood and its parameters.
+    """The distribution of one datum, by a likelihood that has `log_prob`, `mean` and `draw`.
 
-    `expand` copies nothing, and `log_prob` broadcasts data (B, *event) against the parameters of
-    C codes (C, 1, *event) without copies of either.
+    `expand` copies nothing. `log_prob` broadcasts data (B, *event) against the parameters of C
+    codes, (C, 1, *event), without copies of either.
 
     Args:
-        likelihood: scores, averages and draws flat data.
-        params: (*batch, *event), or (*batch, *event, num_params).
-        event_dim: number of dimensions of one datum.
+        likelihood: the likelihood.
+        params: (*batch, *event), or (*batch, *event, num_params) if num_params exceeds 1.
+        event_dim: the number of dimensions of one datum.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {"params": constraints.real}
@@ -156,7 +156,7 @@ class FlatDistribution(TorchDistribution):
     ) -> None:
         self.likelihood = likelihood
         self.params = params
-        # A shape that Pyro's messengers have made of a tensor's may be a plain tuple.
+        # Pyro's messengers may turn the shape of a tensor into a plain tuple.
         shape = torch.Size(params.shape[:-1] if likelihood.num_params > 1 else params.shape)
         split = len(shape) - event_dim
         super().__init__(shape[:split], shape[split:], validate_args=validate_args)
@@ -166,7 +166,7 @@ class FlatDistribution(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        """The likelihood's, for every element."""
+        """The support of the likelihood, for every element."""
         return constraints.independent(self.likelihood.support, self.event_dim)
 
     @property
@@ -177,13 +177,13 @@ class FlatDistribution(TorchDistribution):
         return mean.reshape(shape).expand(self.batch_shape + self.event_shape)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> FlatDistribution:
-        """The same distribution with a larger batch shape; the parameters stay as they are."""
+        """The same distribution with a larger batch shape; the parameters are not copied."""
         new = copy(self)
         new._batch_shape = torch.Size(batch_shape)
         return new
 
     def double(self) -> FlatDistribution:
-        """The same distribution with its parameters, and so its sums, in double precision."""
+        """The same distribution, with parameters and sums in double precision."""
         return FlatDistribution(self.likelihood, self.params.double(), self.event_dim)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -195,7 +195,10 @@ class FlatDistribution(TorchDistribution):
             return self.likelihood.draw(params).reshape(batch + self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability or log-density of a datum, in nats, (*batch) broadcast with the data."""
+        """Log-probability or log-density of data (..., *event), in nats, (...).
+
+        The leading dimensions of the data are broadcast against the batch shape.
+        """
         split = value.dim() - self.event_dim
         if value.shape[split:] != self.event_shape:
             raise ValueError(
@@ -215,21 +218,30 @@ class FlatDistribution(TorchDistribution):
 
 
 def linear_log_prob(x: Tensor, natural: Tensor, log_normalizer: Tensor) -> Tensor:
-    """sum_p (x_p natural_p - log_normalizer_p), where it can as a (C, P) x (P, B) matrix product.
+    """sum_p (x_p natural_p - log_normalizer_p), (...).
+
+    For data (B, P) and parameters (C, 1, P) this is a matrix product of (C, P) and (P, B).
 
     Args:
         x: (..., P) data.
-        natural: (..., P).
-        log_normalizer: (..., P).
+        natural: (..., P) natural parameters.
+        log_normalizer: (..., P) log-normalizers.
     """
     if broadcast_shape(x.shape, natural.shape) == natural.shape:
-        # Element by element: exact to rounding even where the two terms cancel.
+        # Element by element, which is exact up to rounding even if the two terms cancel.
         return (x * natural - log_normalizer).sum(-1)
     return torch.einsum("...p,...p->...", natural, x) - log_normalizer.sum(-1)
 
 
 def refuse_unless(ok: Tensor, x: Tensor, expected: str, advice: str) -> None:
-    """Raise a ValueError that says what x holds unless `ok`, of its shape, holds everywhere."""
+    """Raise a ValueError unless all of `ok` is true.
+
+    Args:
+        ok: whether each element of x is allowed, in the shape of x.
+        x: the data.
+        expected: what the message says is expected.
+        advice: what to do, as a sentence.
+    """
     if ok.all():
         return
     where = ""

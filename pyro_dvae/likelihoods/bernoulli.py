@@ -25,16 +25,16 @@ class Bernoulli(Likelihood):
     support = constraints.boolean
 
     def forward(self, params: Tensor, event_dim: int) -> IndependentBernoulli:
-        """The distribution over x.
+        """p(x|z), a distribution of batch shape (...) and event shape *event.
 
         Args:
             params: (..., *event) logits.
-            event_dim: number of dimensions of one datum.
+            event_dim: the number of dimensions of one datum.
         """
         return IndependentBernoulli(params, event_dim)
 
     def check(self, x: Tensor) -> None:
-        """Refuse data outside the support, before the first step.
+        """Refuse data that are not all 0 or 1.
 
         Raises:
             ValueError: an element of x is neither 0 nor 1; the message names the range found.
@@ -53,18 +53,18 @@ class Bernoulli(Likelihood):
         if broadcast_shape(x.shape, params.shape) == params.shape:
             if type(params) is Tensor and type(x) is Tensor:
                 return cast(Tensor, _LogProb.apply(params, x))
-            # A function of our own loses track of a subclass, such as Pyro's TraceGraph_ELBO has.
+            # Pyro's TraceGraph_ELBO uses a subclass of Tensor, which `_LogProb` would lose.
             bce = binary_cross_entropy_with_logits(params, x.expand_as(params), reduction="none")
             return -bce.sum(-1)
         return torch.einsum("...p,...p->...", params, x) - softplus(params).sum(-1)
 
     def cancelled(self, params: Tensor) -> Tensor:
-        """The sum of max(l, 0), (...): what x l and the softplus have in common at most."""
+        """sum_p max(l_p, 0), (...): the most that x l and the softplus can have in common."""
         return params.relu().sum(-1)
 
     @torch.no_grad()
     def log_prob_and_gradient(self, params: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., P) logits and data (B, P) -> log p(x|z) (...), and x - g, its gradient (..., P)."""
+        """Log p(x|z), (...), and its gradient x - g, (..., P), of logits (..., P), data (B, P)."""
         return _log_prob(params, x), params.sigmoid().neg_().add_(x)
 
     def mean(self, params: Tensor) -> Tensor:
@@ -77,25 +77,27 @@ class Bernoulli(Likelihood):
 
 
 def _log_prob(logits: Tensor, x: Tensor) -> Tensor:
-    """sum_p (x_p l_p - max(l_p, 0) - log(1 + e^-|l_p|)), logits l (..., P), x broadcast to them.
+    """sum_p (x_p l_p - max(l_p, 0) - log(1 + e^-|l_p|)), of logits l (..., P), x broadcast to l.
 
-    Element by element: exact to rounding even where x l and the softplus cancel.
+    Each element is summed by itself, which is exact up to rounding even if x l and the softplus
+    cancel.
     """
     rest = logits.relu()
     w = torch.sub(logits, rest, alpha=2).sigmoid_()  # sigmoid(-|l|); -log(1 + e^-|l|) = log(1-w)
-    rest = torch.addcmul(rest, logits, x, value=-1)  # 0 where x is what l says
-    # (1 - v)(1 - w) = 1 - (v + w - v w), which loses no digits: a logarithm costs many of these.
+    rest = torch.addcmul(rest, logits, x, value=-1)  # 0 if x is 1 and l > 0, or x is 0 and l < 0
+    # A logarithm costs more than many products. So four elements share one logarithm:
+    # (1 - v)(1 - w) = 1 - (v + w - v w), which loses no digits.
     for _ in range(2):
         if w.shape[-1] % 2 == 0:
             v, w = w.chunk(2, -1)
             w = torch.addcmul(v, v, w, value=-1).add_(w)
-    # log(1 - w) is log(u) - (w - (1 - u)) of the rounded u = 1 - w; log1p costs ten logs.
+    # With u = 1 - w rounded, log(1 - w) = log(u) - (w - (1 - u)). log1p takes as long as ten logs.
     u = 1 - w
     return u.log().sub_(w.add_(u.sub_(1))).sum(-1) - rest.sum(-1)
 
 
 class _LogProb(torch.autograd.Function):
-    """`_log_prob`, its gradient x - sigmoid(l) written out; x is not copied for each particle."""
+    """`_log_prob` with the gradient x - sigmoid(l), without a copy of x for each particle."""
 
     generate_vmap_rule = True
 
@@ -116,15 +118,15 @@ class _LogProb(torch.autograd.Function):
 
 
 class IndependentBernoulli(FlatDistribution):
-    """Independent Bernoulli elements of one datum, with a log-probability fit for enumeration.
+    """Independent Bernoulli elements of one datum, fast for sums over all codes.
 
-    Equal to `Bernoulli(logits=logits).to_event(event_dim)`, but `expand` copies nothing and
-    `log_prob` of B data under C codes, logits (C, 1, *event) against x (B, *event), is one
-    (C, P) x (P, B) matrix product instead of a (C, B, P) array.
+    It equals Pyro's `Bernoulli(logits=logits).to_event(event_dim)`. But `expand` copies nothing,
+    and `log_prob` of B data under C codes, x (B, *event) and logits (C, 1, *event), is one matrix
+    product of (C, P) and (P, B) in place of a (C, B, P) array.
 
     Args:
         logits: (*batch, *event).
-        event_dim: number of dimensions of one datum.
+        event_dim: the number of dimensions of one datum.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {"logits": constraints.real}
@@ -137,7 +139,7 @@ class IndependentBernoulli(FlatDistribution):
         super().__init__(Bernoulli(), logits, event_dim, validate_args=validate_args)
 
     def double(self) -> IndependentBernoulli:
-        """The same distribution with its logits, and so its sums, in double precision."""
+        """The same distribution, with logits and sums in double precision."""
         return IndependentBernoulli(self.logits.double(), self.event_dim)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -149,11 +151,12 @@ class IndependentBernoulli(FlatDistribution):
         same = broadcast_shape(x.shape, params.shape) == params.shape
         if same or torch.is_grad_enabled():
             return super()._flat_log_prob(x)
-        # Codes that evaluation keeps score many blocks of data, and a softplus costs ten of these.
+        # Evaluation scores many blocks of data under the same codes, and a softplus takes as long
+        # as ten products.
         if self._log_normalizer is None:
             self._log_normalizer = softplus(params).sum(-1)
         return torch.einsum("...p,...p->...", params, x) - self._log_normalizer
 
 
-# Else `apply` would work it out at every call, which takes as long as a pass over the data.
+# Without this, `apply` finds out the signature at every call, which takes as long as the sum.
 _LogProb.forward.__signature__ = inspect.signature(_LogProb.forward)  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ class _Counts(Likelihood):
 class Poisson(_Counts):
     """log p(x|z) = sum_p x_p log r_p - r_p - log x_p!, r = softplus(params), in nats.
 
-    The softplus grows linearly, so that a rate cannot overflow. Params are (..., *event).
+    The softplus grows linearly, so the rate r cannot overflow. Params are (..., *event).
     """
 
     cost = 0
@@ -42,7 +42,7 @@ class Poisson(_Counts):
     name = "poisson"
 
     def cancelled(self, params: Tensor) -> Tensor:
-        """The sum of r max(1, |log r|), (...): the size of r, x log r and log x! near x = r."""
+        """sum_p r_p max(1, |log r_p|), (...): the size of r, x log r and log x! if x is near r."""
         return (softplus(params) * log_softplus(params).abs().clamp(min=1)).sum(-1)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
@@ -62,8 +62,9 @@ class Poisson(_Counts):
 class NegativeBinomial(_Counts):
     """p(x|z) = prod_p Gamma(r_p + x_p) / (Gamma(r_p) x_p!) (1 - g_p)^r_p g_p^x_p, in nats.
 
-    r = softplus(params[..., 0]), g = sigmoid(params[..., 1]): counts of mean r g / (1 - g), more
-    spread than a Poisson's, which it becomes as r grows. Params are (..., *event, 2).
+    r = softplus(params[..., 0]), g = sigmoid(params[..., 1]). The mean is r g / (1 - g); the
+    variance is larger than that of a Poisson distribution, which it becomes as r grows. Params
+    are (..., *event, 2).
     """
 
     name = "negative-binomial"
@@ -80,7 +81,7 @@ class NegativeBinomial(_Counts):
             - (total + at_least_one + 1).log()
             - log_beta(total + 1, at_least_one + 1)
         )
-        ways = torch.where(x > 0, ways, 0)  # Gamma(r) / Gamma(r), though r be 0
+        ways = torch.where(x > 0, ways, 0)  # Gamma(r) / Gamma(r) = 1 for x = 0
         failures = linear_log_prob(x, logsigmoid(logits), -total * logsigmoid(-logits))
         return ways.sum(-1) + failures
 
@@ -89,19 +90,19 @@ class NegativeBinomial(_Counts):
         return softplus(params[..., 0]) * _odds(params)
 
     def draw(self, params: Tensor) -> Tensor:
-        """Counts, by a Poisson of a gamma-distributed rate."""
+        """Counts of a Poisson distribution whose rate has a gamma distribution."""
         total = softplus(params[..., 0]).clamp(min=torch.finfo(params.dtype).tiny)
         rate = torch.distributions.Gamma(total, torch.ones_like(total)).sample() * _odds(params)
-        return torch.poisson(rate.clamp(max=1e15))  # counts beyond have no exact float
+        return torch.poisson(rate.clamp(max=1e15))  # no float holds larger counts exactly
 
 
 class Multinomial(_Counts):
     """log p(x|z) = log N! - sum_p log x_p! + sum_p x_p log softmax(params)_p, N = sum_p x_p.
 
-    A bag of words: the event is the whole datum, and N is the datum's own, so that this is the
-    log-probability of x given its N, in nats. What is drawn has N = `total_count`, which
-    `calibrate` sets to the mean of the training data (1 before; `fit` calls it). Params are
-    (..., *event).
+    This models a bag of words: x_p counts how often word p occurs, and N is the total of the datum
+    itself. So this is the log-probability of x given its total, in nats. A draw has the total
+    `total_count`, which `calibrate` sets to the mean total of the training data; it is 1 before
+    that. `fit` calls `calibrate`. Params are (..., *event) logits.
     """
 
     cost = 0
@@ -115,10 +116,10 @@ class Multinomial(_Counts):
 
     @torch.no_grad()
     def calibrate(self, x: Tensor) -> None:
-        """Set `total_count` to the mean N of training data (N, *event), at least 1.
+        """Set `total_count` to the mean total of training data (N, *event), but at least 1.
 
         Raises:
-            ValueError: there are no data, or they are not counts.
+            ValueError: there are no data, or the data are not counts.
         """
         if len(x) == 0:
             raise ValueError("Expected training data; got none. Pass at least one row.")
@@ -127,7 +128,7 @@ class Multinomial(_Counts):
         self.total_count.copy_(mean.round().clamp(min=1))
 
     def before_training(self, x: Tensor) -> None:
-        """Calibrate where nobody has: only draws depend on it."""
+        """Calibrate if nobody has done so; only draws depend on it."""
         if self.total_count == 1:
             self.calibrate(x)
 
@@ -150,5 +151,5 @@ class Multinomial(_Counts):
 
 
 def _odds(params: Tensor) -> Tensor:
-    """Odds g / (1 - g), held below what floats end at."""
+    """Odds g / (1 - g), clamped so that they stay finite."""
     return params[..., 1].clamp(max=60).exp()

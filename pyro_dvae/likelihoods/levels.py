@@ -47,12 +47,13 @@ class _Levels(Likelihood):
 
 
 class Categorical(_Levels):
-    """p(x|z) = prod_p softmax(params_p)_{x_p}: every level has a probability of its own, in nats.
+    """p(x|z) = prod_p softmax(params_p)_{x_p}: each level has a probability of its own.
 
-    Data in {0, ..., levels - 1}; params are (..., *event, levels). `mean` is the expected level.
+    Data are in {0, ..., levels - 1}. Params are (..., *event, levels) logits. `mean` is the
+    expected level.
 
     Args:
-        levels: L, 2 or more.
+        levels: L, at least 2.
     """
 
     name = "categorical"
@@ -62,10 +63,10 @@ class Categorical(_Levels):
         self.num_params = levels
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-probability of a datum; no (C, B, P, L) array is made."""
+        """Log-probability of a datum, without an array of (C, B, P, L) numbers."""
         log_p, index = params.log_softmax(-1), x.long()  # (..., P, L), (..., P)
         if log_p.dim() > 2 and log_p.shape[-3] == 1 and index.dim() > 1:
-            log_p = log_p.squeeze(-3)  # (C, P, L): all data are looked up in one table a code
+            log_p = log_p.squeeze(-3)  # (C, P, L): one table per code for all data
             index = index.transpose(-1, -2)  # (P, B)
             batch = torch.broadcast_shapes(log_p.shape[:-2], index.shape[:-2])
             log_p, index = (t.expand(*batch, *t.shape[-2:]) for t in (log_p, index))
@@ -79,7 +80,7 @@ class Categorical(_Levels):
         return params.softmax(-1) @ torch.arange(self.levels, device=params.device).to(params)
 
     def draw(self, params: Tensor) -> Tensor:
-        """Levels, as numbers of the parameters' type."""
+        """Levels, in the dtype of the parameters."""
         noise = torch.empty_like(params).exponential_().log()
         return (params.log_softmax(-1) - noise).argmax(-1).to(params.dtype)
 
@@ -87,18 +88,20 @@ class Categorical(_Levels):
 class LogisticMixture(_Levels):
     """p(x|z) = prod_p sum_m w_pm (F((x_p + 1/2 - m_pm) / s_pm) - F((x_p - 1/2 - m_pm) / s_pm)).
 
-    F is the logistic function; the lowest and the highest level take the tails, so that the
-    probabilities sum to 1 (Salimans et al. 2017, PixelCNN++, arXiv:1701.05517, without its
-    dependence between colours). Units are nats. Levels are laid over [-1, 1], and there w =
-    softmax(params[..., 0, :]), m = params[..., 1, :] and log s = -7 + softplus(params[..., 2, :] +
-    7), that is about params[..., 2, :] but never below -7.
+    F is the logistic function. The lowest and the highest level get the tails, so that the
+    probabilities sum to 1 (Salimans et al. 2017, PixelCNN++, arXiv:1701.05517, but the colours of a
+    pixel are independent here).
 
-    Data in {0, ..., levels - 1}; params are (..., *event, 3 components), in the order w, m, s.
-    `mean` is the expected level.
+    The levels are spread over [-1, 1]. There w = softmax(params[..., 0, :]), m = params[..., 1, :],
+    and log s = -7 + softplus(params[..., 2, :] + 7), which is about params[..., 2, :] but never
+    below -7.
+
+    Data are in {0, ..., levels - 1}. Params are (..., *event, 3 M), in the order w, m, s. `mean` is
+    the expected level.
 
     Args:
-        levels: L, 2 or more.
-        components: M, of the mixture.
+        levels: L, at least 2.
+        components: M, the number of components of the mixture.
     """
 
     name = "logistic-mixture"
@@ -125,30 +128,31 @@ class LogisticMixture(_Levels):
         above = torch.where(x < self.levels - 1, softplus((mean - centre - half) * inverse), 0)
         width = log1mexp(math.log(self.step) - scale)
         inner = torch.where((x > 0) & (x < self.levels - 1), width, 0)
-        # F(b) - F(a) = (1 - e^(a - b)) F(b) F(-a); at the edges one factor alone is left.
+        # F(b) - F(a) = (1 - e^(a - b)) F(b) F(-a); for the lowest and highest level only one of
+        # the last two factors is left.
         mass = inner - below - above
         return (logits.log_softmax(-1) + mass).logsumexp(-1).sum(-1)
 
     def mean(self, params: Tensor) -> Tensor:
-        """E[x] = sum over edges of the probability to lie above."""
+        """E[x], the sum over all edges between levels of the probability to lie above the edge."""
         logits, mean, scale = self._split(params)
         edges = torch.arange(self.levels - 1, device=params.device).to(params)
         edges = (edges + 0.5) * self.step - 1
         weight, inverse = logits.softmax(-1), (-scale).exp()
         total = torch.zeros_like(weight[..., 0])
-        for m in range(self.components):  # one (..., P, L) at a time
+        for m in range(self.components):  # one array of (..., P, L) numbers at a time
             above = (mean[..., m, None] - edges) * inverse[..., m, None]
             total = total + weight[..., m] * above.sigmoid().sum(-1)
         return total
 
     def draw(self, params: Tensor) -> Tensor:
-        """Levels, as numbers of the parameters' type."""
+        """Levels, in the dtype of the parameters."""
         logits, mean, scale = self._split(params)
         noise = torch.empty_like(logits).exponential_().log()
         chosen = (logits.log_softmax(-1) - noise).argmax(-1, keepdim=True)
         mean, scale = mean.gather(-1, chosen)[..., 0], scale.gather(-1, chosen)[..., 0]
         u = torch.rand_like(mean)
-        # A scale beyond e^30 gives the edges alone as it is.
+        # With a scale of e^30 or more, only the lowest and the highest level are drawn.
         value = mean + scale.clamp(max=30).exp() * u.logit(eps=torch.finfo(u.dtype).eps / 2)
         return ((value + 1) / self.step).round().clamp(0, self.levels - 1)
 

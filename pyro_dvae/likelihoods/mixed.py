@@ -1,4 +1,4 @@
-"""Tables whose columns are of several kinds."""
+"""A likelihood of tables whose columns hold different kinds of values."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ from pyro_dvae.likelihoods.base import Likelihood
 
 
 class Mixed(Likelihood):
-    """log p(x|z) = sum_j log p_j(x_j; params_j): each block of columns has a likelihood of its own.
+    """log p(x|z) = sum_j log p_j(x_j; params_j): each block j of columns has its own likelihood.
 
-    Data are rows (P,), the columns of the blocks one after the other. Params are (..., P, M), M
-    the most that any column needs, each column taking its first ones; (..., P) where M is 1.
-    Nats; a probability only if every column is discrete, else a density.
+    A datum is a row (P,): the columns of the first block, then those of the second, and so on.
+    Params are (..., P, M), where M is the largest `num_params` of a block, and a column uses the
+    first ones; (..., P) if M is 1. The result is a probability if all columns are discrete, else a
+    density, in nats.
 
     Args:
-        blocks: likelihoods and the number of columns that each is for, in their order; those with
-            buffers are built with event_shape=(columns,).
+        blocks: pairs of a likelihood and its number of columns, in the order of the columns. A
+            likelihood with a location per element is built with event_shape=(columns,).
 
     Raises:
-        ValueError: no blocks, or one without a column.
+        ValueError: there are no blocks, or a block has no column.
+
+    Example:
+        >>> from pyro_dvae import Bernoulli, Mixed, Normal
+        >>> likelihood = Mixed([(Bernoulli(), 3), (Normal((2,)), 2)])
+        >>> likelihood.num_params
+        2
     """
 
     kind = "columns"
@@ -52,14 +59,14 @@ class Mixed(Likelihood):
         return named(columns=self.sizes)
 
     def forward(self, params: Tensor, event_dim: int = 1) -> TorchDistribution:
-        """The distribution over rows.
+        """p(x|z), a distribution of batch shape (...) and event shape (P,).
 
         Args:
-            params: (..., P, M), or (..., P) where M is 1.
-            event_dim: 1.
+            params: (..., P, M), or (..., P) if M is 1.
+            event_dim: 1, the number of dimensions of a row.
 
         Raises:
-            ValueError: params or event_dim is not of a table with these columns.
+            ValueError: params or event_dim do not fit a row of P columns.
         """
         params = params if self.num_params > 1 else params.unsqueeze(-1)
         expected = (sum(self.sizes), self.num_params)
@@ -77,11 +84,11 @@ class Mixed(Likelihood):
         return _MixedDistribution(parts, self.sizes, self)
 
     def check(self, x: Tensor) -> None:
-        """Refuse data outside a column's support.
+        """Refuse rows (..., P) that hold a value outside the support of its column.
 
         Raises:
-            ValueError: rows of another length, or a column that its likelihood refuses; the
-                message names the first such column.
+            ValueError: rows have another length, or a likelihood refuses its column; the message
+                names the first such column and the first such row.
         """
         if x.shape[-1:] != (sum(self.sizes),):
             raise ValueError(
@@ -101,21 +108,21 @@ class Mixed(Likelihood):
             start += columns.shape[-1]
 
     def features(self, x: Tensor) -> Tensor:
-        """What the columns' likelihoods show an encoder, (..., P)."""
+        """What the encoder sees of rows, (..., P): the features of each block."""
         return torch.cat([block.features(own) for block, own in self._by_block(x)], -1)
 
     def calibrate(self, x: Tensor) -> None:
-        """Calibrate the columns that can be, from training data (N, P).
+        """Calibrate the likelihood of each block from training data (N, P).
 
         Raises:
-            ValueError: the data are outside the support.
+            ValueError: a value is outside the support of its column.
         """
         self.check(x)
         for block, own in self._by_block(x):
             block.calibrate(own)
 
     def before_training(self, x: Tensor) -> None:
-        """What the columns' likelihoods do before training on data (N, P)."""
+        """Call `before_training` of each block, with its columns of data (N, P)."""
         for block, own in self._by_block(x):
             block.before_training(own)
 
@@ -126,7 +133,7 @@ class Mixed(Likelihood):
 
 
 class _Columns(constraints.Constraint):
-    """A row whose columns are in the supports of their blocks."""
+    """Rows whose columns lie in the supports of their blocks."""
 
     event_dim = 1
 
@@ -135,17 +142,17 @@ class _Columns(constraints.Constraint):
         self.is_discrete = all(part.is_discrete for part in parts)
 
     def inside(self, value: Tensor) -> Tensor:
-        """Whether each column of each row is in its support, (..., P)."""
+        """Whether each value of rows (..., P) lies in the support of its column, (..., P)."""
         columns = value.split(self.sizes, -1)
         inside = [part.check(own) for part, own in zip(self.parts, columns, strict=True)]
         return torch.cat(inside, -1)
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether each row is in the support."""
+        """Whether all values of each row lie in the supports of their columns, (...)."""
         return self.inside(value).all(-1)
 
     def words(self, column: int) -> str:
-        """The values that a column's likelihood takes, in words."""
+        """The values that a column may hold, in words."""
         of_columns = [p for p, n in zip(self.parts, self.sizes, strict=True) for _ in range(n)]
         part = of_columns[column]
         what = "whole numbers" if part.is_discrete else "numbers"
@@ -157,7 +164,7 @@ class _Columns(constraints.Constraint):
 
 
 class _MixedDistribution(TorchDistribution):
-    """One row: blocks of independent columns."""
+    """The distribution of one row, whose columns are independent."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
@@ -169,7 +176,7 @@ class _MixedDistribution(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        """That of the columns."""
+        """The supports of the columns."""
         return self.likelihood.support
 
     @property

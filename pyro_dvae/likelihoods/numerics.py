@@ -1,4 +1,4 @@
-"""Functions that stay finite and exact where their plain formulas overflow or cancel."""
+"""Functions that stay finite and exact even if their plain formulas overflow or cancel."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 from torch.nn.functional import softplus as _softplus
 
 MIN_LOG_SCALE = -7.0
-"""A learned scale stays above exp(-7) = 0.0009 units, so that a density cannot blow up."""
+"""A learned scale stays above exp(-7) = 0.0009 units, so that a density stays bounded."""
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x), to the last digit in double precision too."""
+    """log(1 + e^x), exact up to rounding in double precision too."""
     return _softplus(x, threshold=40)
 
 
 def log_softplus(x: Tensor) -> Tensor:
-    """Log of log(1 + e^x), which goes as x where the softplus itself underflows."""
+    """Log of log(1 + e^x), which is about x where the softplus itself underflows."""
     low = x - x.clamp(max=-20).exp() / 2
     return torch.where(x < -20, low, softplus(x.clamp(min=-20)).log())
 
@@ -37,9 +37,10 @@ def log1mexp(log_x: Tensor) -> Tensor:
 
 
 def log_beta(a: Tensor, b: Tensor) -> Tensor:
-    """The log of B(a, b) for a, b >= 1, without the cancellation of large log-gammas.
+    """The log of the beta function B(a, b) for a, b >= 1, without cancellation of large terms.
 
-    Stirling's formula, whose leading terms are combined by hand (Didonato & Morris 1992, BCORR).
+    It uses Stirling's formula, with the leading terms combined by hand (Didonato & Morris 1992,
+    BCORR).
     """
     rest = _stirling_rest(a) + _stirling_rest(b) - _stirling_rest(a + b)
     main = (a - 0.5) * torch.log1p(b / a) + b * torch.log1p(a / b) + 0.5 * b.log()

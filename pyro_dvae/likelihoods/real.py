@@ -1,4 +1,4 @@
-"""Real numbers, in units that the training data give."""
+"""Likelihoods of real numbers, in units that are computed from the training data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from pyro_dvae.likelihoods.base import Likelihood, refuse_unless
 from pyro_dvae.likelihoods.numerics import log_scale
 
 _FAR = 10.0
-"""Root mean square of data in units of `spread` beyond which training from the start is hopeless;
-below its inverse too, where the units are too large."""
+"""Training fails from the start if the root mean square of the data, in units of `spread`, is above
+this, or below its inverse."""
 
 
 class _LocationScale(Likelihood):
     """Elements with a location and a scale, both in standardised units.
 
     Args:
-        event_shape: shape of one datum, which `calibrate` needs; () for one location and spread.
-        scale: the scale in units of `spread`; None learns it.
+        event_shape: shape of one datum, for a location and spread of each element; () for one
+            location and spread of all.
+        scale: the scale in units of `spread`; None to learn it.
     """
 
     support = constraints.real
@@ -35,8 +36,8 @@ class _LocationScale(Likelihood):
         super().__init__()
         if scale is not None and not 0 < scale < math.inf:
             raise ValueError(
-                f"Expected a positive, finite scale; got {scale}. Use 0.1, say, or leave it out to "
-                "learn it."
+                f"Expected a positive, finite scale; got {scale}. Use 0.1, say, or leave it "
+                "out to learn it."
             )
         self.num_params = 1 if scale is not None else 2
         self.scale = scale
@@ -51,14 +52,14 @@ class _LocationScale(Likelihood):
         """Refuse what is not a finite number.
 
         Raises:
-            ValueError: an element of x is NaN or infinite; the message names where.
+            ValueError: an element of x is NaN or infinite; the message names the first column.
         """
         name = type(self).__name__.lower()
         refuse_unless(
             x.isfinite(),
             x,
             f"finite numbers for the {name} likelihood",
-            "Fill missing values in, or leave their rows out.",
+            "Fill in missing values, or leave their rows out.",
         )
 
     def features(self, x: Tensor) -> Tensor:
@@ -67,13 +68,13 @@ class _LocationScale(Likelihood):
 
     @torch.no_grad()
     def calibrate(self, x: Tensor) -> None:
-        """Set `location` and `spread` of every element from training data, (N, *event).
+        """Set `location` and `spread` of each element from training data (N, *event).
 
-        One of each for all elements where event_shape is (). An element that never varies keeps a
-        spread of 1.
+        If event_shape is (), all elements share one location and one spread. An element that never
+        varies keeps a spread of 1.
 
         Raises:
-            ValueError: x is of another shape than event_shape, or not finite.
+            ValueError: the shape of a datum is not event_shape, or a value is not finite.
         """
         if self.location.dim() == 0:
             x = x.flatten()
@@ -90,9 +91,9 @@ class _LocationScale(Likelihood):
 
     @torch.no_grad()
     def before_training(self, x: Tensor) -> None:
-        """Warn where nobody has called `calibrate`, and data (N, *event) are in far other units.
+        """Warn if nobody has called `calibrate`, and data (N, *event) are far from units of 1.
 
-        Not calibrated here: the weights may have been trained in the units as they are.
+        Nothing is calibrated here, since the weights may have been trained in the present units.
         """
         if self.location.any() or (self.spread != 1).any():
             return
@@ -115,22 +116,22 @@ class _LocationScale(Likelihood):
         return params[..., 0], log_scale(params[..., 1])
 
     def _residual(self, params: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(x - location) / scale in standardised units, and the log-scale in the data's own."""
+        """(x - location) / scale in standardised units, and the log-scale in units of the data."""
         location, scale = self._parameters_of(params)
         spread = self.spread.flatten()
         standard = (x - self.location.flatten()) / spread
         return (standard - location) * (-scale).exp(), scale + spread.log()
 
     def mean(self, params: Tensor) -> Tensor:
-        """E[x], the location in the data's own units."""
+        """E[x], which is the location, in units of the data."""
         location, _ = self._parameters_of(params)
         return self.location.flatten() + self.spread.flatten() * location
 
     def draw(self, params: Tensor) -> Tensor:
-        """Draws, in the data's own units."""
+        """Draws, in units of the data."""
         location, scale = self._parameters_of(params)
         noise = self._noise(location)
-        # Finite, though the scale be beyond all floats.
+        # The clamp keeps draws finite even if the scale is larger than any float.
         standard = location + scale.clamp(max=50).exp() * noise
         return self.location.flatten() + self.spread.flatten() * standard
 
@@ -141,21 +142,22 @@ class _LocationScale(Likelihood):
 class Normal(_LocationScale):
     """log p(x|z) = sum_p -(x_p - m_p)^2 / (2 s_p^2) - log s_p - log(2 pi) / 2, in nats.
 
-    m = location + spread * params[..., 0] and s = spread * exp(r), r = -7 + softplus(params[..., 1]
-    + 7): about params[..., 1], but never below -7, for a density without a floor to its scale has
-    no maximum. Params are (..., *event, 2), or (..., *event) where `scale` is given. The density
-    is that of the data's own units.
+    m = location + spread * params[..., 0], s = spread * exp(r), r = -7 + softplus(params[..., 1]
+    + 7). So r is about params[..., 1], but never below -7: the density of a scale without a lower
+    bound has no maximum. Params are (..., *event, 2), or (..., *event) if `scale` is given. The
+    density is that of x in units of the data. `calibrate` sets location and spread.
 
     Args:
-        event_shape: shape of one datum, which `calibrate` needs; () for one location and spread.
-        scale: s / spread where it is fixed; None learns it.
+        event_shape: shape of one datum, for a location and spread of each element; () for one
+            location and spread of all.
+        scale: s / spread, if it is fixed; None to learn it.
 
     Raises:
         ValueError: scale is not positive and finite.
     """
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-density of a datum."""
+        """Log-density of a datum in nats."""
         residual, scale = self._residual(params, x)
         return (-0.5 * residual.square() - (scale + 0.5 * math.log(2 * math.pi))).sum(-1)
 
@@ -169,36 +171,39 @@ class Normal(_LocationScale):
 
 
 class Laplace(_LocationScale):
-    """log p(x|z) = sum_p -|x_p - m_p| / b_p - log(2 b_p), in nats: robust to stray values.
+    """log p(x|z) = sum_p -|x_p - m_p| / b_p - log(2 b_p), in nats; robust against outliers.
 
-    m and b from location, spread and params as in `Normal`, location being the median and spread
-    the mean distance from it. Params are (..., *event, 2), or (..., *event) where `scale` is given.
+    m = location + spread * params[..., 0], b = spread * exp(r), r = -7 + softplus(params[..., 1]
+    + 7). `calibrate` sets location to the median of the training data, and spread to the mean
+    distance from it. Params are (..., *event, 2), or (..., *event) if `scale` is given. The density
+    is that of x in units of the data.
 
     Args:
-        event_shape: shape of one datum, which `calibrate` needs; () for one location and spread.
-        scale: b / spread where it is fixed; None learns it.
+        event_shape: shape of one datum, for a location and spread of each element; () for one
+            location and spread of all.
+        scale: b / spread, if it is fixed; None to learn it.
 
     Raises:
         ValueError: scale is not positive and finite.
     """
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-density of a datum."""
+        """Log-density of a datum in nats."""
         residual, scale = self._residual(params, x)
         return (-residual.abs() - (scale + math.log(2))).sum(-1)
 
     def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Median and mean distance from it."""
+        """Median, and mean distance from the median."""
         median = x.median(0).values.double()
         return median, _mean(x, lambda rows: (rows - median).abs())
 
     def _noise(self, like: Tensor) -> Tensor:
         u = torch.rand_like(like) - 0.5
-        # 1 - 2 |u| is 0 only for u = -1/2, which is drawn.
+        # 1 - 2 |u| is 0 for u = -1/2, which is drawn now and then.
         tail = (1 - 2 * u.abs()).clamp(min=torch.finfo(u.dtype).tiny)
         return -u.sign() * tail.log()
 
 
 def _mean(x: Tensor, function: Callable[[Tensor], Tensor] = lambda rows: rows) -> Tensor:
-    """Mean over rows in double precision, a few rows at a time."""
+    """Mean over rows in double precision, computed for 1024 rows at a time to save memory."""
     return torch.stack([function(rows.double()).sum(0) for rows in x.split(1024)]).sum(0) / len(x)

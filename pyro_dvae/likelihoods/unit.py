@@ -1,4 +1,4 @@
-"""Numbers between 0 and 1, such as grey values."""
+"""Likelihoods of numbers between 0 and 1, such as grey values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _SMALL = 0.25
 class ContinuousBernoulli(Likelihood):
     """p(x|z) = prod_p C_p g_p^x_p (1 - g_p)^(1 - x_p) on [0, 1], g = sigmoid(params).
 
-    With the logit l, log C g^x (1 - g)^(1 - x) = (x - 1/2) l - log(sinh(l/2) / (l/2)): a density,
-    which may exceed 1, in nats (Loaiza-Ganem & Cunningham 2019, arXiv:1907.06845). Safe at l = 0,
-    where the textbook's C is 0/0, and at |l| of any size. Params are (..., *event).
+    With the logit l, log(C g^x (1 - g)^(1 - x)) = (x - 1/2) l - log(sinh(l/2) / (l/2)), in nats
+    (Loaiza-Ganem & Cunningham 2019, arXiv:1907.06845). This is a density, so it may exceed 1. It is
+    computed safely for l = 0, where the textbook formula of C is 0/0, and for any |l|. Params are
+    (..., *event) logits.
 
-    Where values lie at 0 or 1 exactly, as most of a grey digit's do, the density there grows with
-    |l| without bound: the ELBO then has no maximum, and says little. Levels have one.
+    If many values are exactly 0 or 1, as in grey digits, the density at these values grows with |l|
+    without bound. Then the ELBO has no maximum, and its value means little. A likelihood of levels,
+    such as `LogisticMixture`, has a maximum.
     """
 
     kind = "unit"
@@ -43,7 +45,7 @@ class ContinuousBernoulli(Likelihood):
         )
 
     def cancelled(self, params: Tensor) -> Tensor:
-        """The sum of |l| / 2, (...): what (x - 1/2) l and log C have in common at most."""
+        """sum_p |l_p| / 2, (...): the most that (x - 1/2) l and log C can have in common."""
         return (params / 2).abs().sum(-1)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
@@ -58,17 +60,19 @@ class ContinuousBernoulli(Likelihood):
         return 0.5 + 0.5 * torch.where(h.abs() < _SMALL, series, 1 / large.tanh() - 1 / large)
 
     def draw(self, params: Tensor) -> Tensor:
-        """Draws by the inverse of the distribution function."""
+        """Draws, by the inverse of the distribution function."""
         rate = params.abs().clamp(min=1e-6)
-        x = -torch.log1p(torch.rand_like(rate) * torch.expm1(-rate)) / rate  # falls with x
+        x = (
+            -torch.log1p(torch.rand_like(rate) * torch.expm1(-rate)) / rate
+        )  # of a density that falls with x
         return torch.where(params > 0, 1 - x, x).clamp(0, 1)
 
 
 class Beta(Likelihood):
-    """p(x|z) = prod_p x_p^(a_p - 1) (1 - x_p)^(b_p - 1) / B(a_p, b_p) on the open (0, 1).
+    """p(x|z) = prod_p x_p^(a_p - 1) (1 - x_p)^(b_p - 1) / B(a_p, b_p) on the open interval (0, 1).
 
-    Params are (..., *event, 2): a = softplus(params[..., 0]), b = softplus(params[..., 1]). A
-    density, in nats. At 0 and 1 it is infinite or zero, whence such data are refused.
+    a = softplus(params[..., 0]), b = softplus(params[..., 1]); params are (..., *event, 2). This is
+    a density. At 0 and 1 it is infinite or zero, so data that hold 0 or 1 are refused.
     """
 
     kind = "open"
@@ -85,17 +89,17 @@ class Beta(Likelihood):
         refuse_unless(
             (x > 0) & (x < 1),
             x,
-            "data strictly between 0 and 1 for the beta likelihood, whose density there is "
+            "data strictly between 0 and 1 for the beta likelihood, whose density at 0 and 1 is "
             "infinite or zero",
-            "Squeeze it ((x * 255 + 0.5) / 256 for x in [0, 1]), or use continuous-bernoulli, "
-            "which takes 0 and 1.",
+            "Squeeze the data ((x * 255 + 0.5) / 256 for x in [0, 1]), or use "
+            "continuous-bernoulli, which takes 0 and 1.",
         )
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of a datum."""
         a, b = softplus(params).unbind(-1)
         log_a, log_b = log_softplus(params).unbind(-1)
-        # B(a, b) by B(a + 1, b + 1), for concentrations may be as small as they like.
+        # B(a, b) is computed from B(a + 1, b + 1), since a and b may be very small.
         log_sum = torch.logaddexp(log_a, log_b)
         normalizer = log_beta(a + 1, b + 1) + log_sum + torch.log1p(a + b) - log_a - log_b
         x = _inside(x)
@@ -107,14 +111,14 @@ class Beta(Likelihood):
         return (log_a - log_b).sigmoid()
 
     def draw(self, params: Tensor) -> Tensor:
-        """Draws, kept off 0 and 1 by a rounding step."""
-        # Below this a draw is 0 or 1 to rounding, and torch's gammas would both be 0.
+        """Draws, kept away from 0 and 1 by at least one rounding step."""
+        # Below this a draw is 0 or 1 up to rounding, and both of torch's gamma draws would be 0.
         concentration = softplus(params).clamp(min=1e-3)
         return _inside(torch.distributions.Dirichlet(concentration).sample()[..., 0])
 
 
 def _log_sinh_ratio(h: Tensor) -> Tensor:
-    """log(sinh(h) / h), 0 at 0 and |h| - log(2 |h|) far from it."""
+    """log(sinh(h) / h): 0 for h = 0, and about |h| - log(2 |h|) for large |h|."""
     h = h.abs()
     square = h.clamp(max=_SMALL) ** 2
     series = sum(c * square**n for n, c in enumerate(_SERIES, 1))
@@ -125,6 +129,6 @@ def _log_sinh_ratio(h: Tensor) -> Tensor:
 
 
 def _inside(x: Tensor) -> Tensor:
-    """X without the 0 and 1 that rounding to x's precision makes."""
+    """X, where rounding has made 0 or 1 of a number, moved inside of (0, 1)."""
     info = torch.finfo(x.dtype)
     return x.clamp(info.tiny, 1 - info.eps / 2)

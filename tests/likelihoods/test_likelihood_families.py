@@ -242,7 +242,7 @@ def test_calibration_of_columns(likelihood: Any) -> None:
         (Categorical(4), [0.0, 0.5], "whole numbers"),
         (Categorical(4), [[0.0, -1.0]], r"to 0 \(first bad column: 1\)"),
         (LogisticMixture(256), [0.0, 256.0], "logistic-mixture likelihood of 256 levels"),
-        (Beta(), [0.0, 0.5], r"strictly between .*Squeeze it .*or use continuous-bernoulli"),
+        (Beta(), [0.0, 0.5], r"strictly between .*Squeeze the data .*or use continuous-bernoulli"),
         (Beta(), [0.5, 1.0], "strictly between"),
         (Poisson(), [0.5, 1.0], r"counts 0, 1, 2, .* poisson .*Use normal"),
         (NegativeBinomial(), [-1.0, 1.0], "negative-binomial"),
