@@ -72,11 +72,12 @@ def test_images_of_other_values(pdvae: Run, likelihood: str, kind: str, told: st
         assert 40 < run.vae.likelihood.location.mean() < 60  # type: ignore[union-attr]
     status, out, err = pdvae("fit", "--resume=r", "--epochs=2")
     assert (status, err) == (0, "")
+    assert pdvae("evaluate", "r", "--iw-samples=5")[0] == 0
+    assert pdvae("score", "r", "--data=x.npy", "--top=1")[0] == 0
+    if likelihood not in ("continuous-bernoulli", "categorical:4", "normal"):
+        return  # whose values are bounded and shown, or not, as those of one of these
     for command in (
-        ["evaluate", "r", "--iw-samples=5"],
-        ["evaluate", "r", "--json"],
         ["score", "r", "-o", "s.csv"],
-        ["score", "r", "--data=x.npy", "--top=1"],
         ["encode", "r", "-o", "c.csv"],
         ["decode", "r", "c.csv", "-o", "d.npz"],
         ["decode", "r", "c.csv", "-o", "d.png", "--draws"],

@@ -110,17 +110,20 @@ def test_what_is_no_file_is_not_waited_for(pdvae: Run) -> None:
     assert (status, err.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("name", ["a" * 300 + ".npy", "~nobodyhere/x.npy", "a/" * 3000, "a\0b"])
-def test_names_that_no_file_can_have(pdvae: Run, name: str) -> None:
+def test_names_that_no_file_can_have(pdvae: Run) -> None:
     np.save("y.npy", np.zeros((40, 2), np.uint8))
-    assert "got" in one_line(name)
-    assert "got" in one_line("y.npy", labels=name)
-    with pytest.raises(DataError):
-        open_source("mnist", data_dir=name)
-    if "\0" in name:  # which no command line can hold
-        return
     run = "fit run --latents=2 --categories=2 --hidden=4 --epochs=1 --data y.npy --device=cpu"
-    assert pdvae(*run.split())[0] == 0 or Path("run").exists()
+    assert pdvae(*run.split())[0] == 0
+    for name in ("a" * 300 + ".npy", "~nobodyhere/x.npy", "a/" * 3000, "a\0b"):
+        assert "got" in one_line(name)
+        assert "got" in one_line("y.npy", labels=name)
+        with pytest.raises(DataError):
+            open_source("mnist", data_dir=name)
+        if "\0" not in name:  # which no command line can hold
+            _check_commands(pdvae, name)
+
+
+def _check_commands(pdvae: Run, name: str) -> None:
     for command in (
         *(["data", name], ["fit", "--data", name], ["fit", "--data=y.npy", "--val", name]),
         *(["fit", "--data=y.npy", "--labels", name], ["score", "run", "--data", name]),
