@@ -1,43 +1,31 @@
-"""The distribution of D one-hot variables with K categories each, seen through its logits.
+"""Codes of D one-hot variables with K categories each: counting, scoring, drawing, KL.
 
-Everything here is a pure function of a `(..., D, K)` tensor of logits, normalised or not. Of
-probabilities p pass `p.log()`. `entropy` and `kl_divergence` refuse probabilities by name;
-`draw_codes` and `latent_kl_divergence` cannot: training calls them at every step, and a step never
-reads values from its device.
+All functions are pure. Most take logits, (..., D, K), normalised or not. If you have probabilities
+p, pass `p.log()`. `entropy` and `kl_divergence` refuse probabilities. `draw_codes` and
+`latent_kl_divergence` do not check: training calls them at every step, and a step never waits for
+values from its device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-import pyro.distributions as dist
 import torch
-from pyro.distributions.distribution import Distribution
-from pyro.distributions.relaxed_straight_through import (
-    RelaxedBernoulliStraightThrough,
-    RelaxedOneHotCategoricalStraightThrough,
-)
 from torch import Tensor
 
 from pyro_dvae.tensors import has_values
 
-# Torch's classes are also the bases of Pyro's straight-through ones.
-_OneHot, _Index = torch.distributions.OneHotCategorical, torch.distributions.Categorical
-_QUANTISED = (RelaxedOneHotCategoricalStraightThrough, RelaxedBernoulliStraightThrough)
-"""Straight-through distributions whose support is that of the relaxation, which they score."""
-
 MAX_CODES = 65_536
-"""Largest K^D that is enumerated in one pass with gradients."""
+"""Largest K^D over which a sum with gradients is made."""
 
 ROWS = 256
-"""Data that are encoded or scored at once."""
+"""Data that are encoded or scored at once, unless somebody says another number."""
 
 
 def num_codes(num_latents: int, num_categories: int) -> int:
-    """K^D, the number of codes; 2^63 stands for every number beyond it.
+    """K^D, the number of codes, or 2^63 where there are more.
 
-    The power itself would take minutes and gigabytes for the D that a damaged file may hold.
+    To compute the power itself would take minutes and gigabytes for the D of a damaged file.
     """
     if num_latents > 63 and num_categories > 1:
         return 2**63
@@ -45,7 +33,7 @@ def num_codes(num_latents: int, num_categories: int) -> int:
 
 
 def describe_codes(num_latents: int, num_categories: int) -> str:
-    """K^D for a message: "8^4 = 4096", without the digits where they would fill lines."""
+    """K^D for a message: "8^4 = 4096", or "8^1000" where the number itself would fill lines."""
     power = f"{num_categories}^{num_latents}"
     total = num_codes(num_latents, num_categories)
     return f"{power} = {total}" if total < 10**12 else power
@@ -60,7 +48,15 @@ def enumerate_codes(
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The codes number `start` to `stop` of all K^D, the last latent varying fastest.
+    """The codes number `start` to `stop` - 1 of all K^D; the last latent varies fastest.
+
+    Args:
+        num_latents: D.
+        num_categories: K.
+        start: number of the first code.
+        stop: number after that of the last code; None for K^D.
+        device: of the result.
+        dtype: of the result; the default dtype if None.
 
     Returns:
         (stop - start, D, K) one-hot.
@@ -77,7 +73,7 @@ def enumerate_digits(
     stop: int | None = None,
     device: torch.device | None = None,
 ) -> Tensor:
-    """The same as categories: (stop - start, D) integers from 0 to K - 1."""
+    """The codes of `enumerate_codes` as categories, (stop - start, D) int64 from 0 to K - 1."""
     stop = num_codes(num_latents, num_categories) if stop is None else stop
     number = torch.arange(start, stop, device=device)
     place = num_categories ** torch.arange(num_latents - 1, -1, -1, device=device)
@@ -92,44 +88,53 @@ def one_hot(index: Tensor, num_categories: int, *, dtype: torch.dtype | None = N
 
 
 def total(values: Iterable[Tensor]) -> Tensor:
-    """Their sum; where there are none a zero on the CPU, which goes with tensors of any device."""
+    """The sum of some tensors; where there are none, 0 on the CPU, which fits any device."""
     each = iter(values)
     return sum(each, next(each, torch.zeros((), device="cpu")))
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The tensor in double precision, where its device has that."""
+    """The tensor in double precision, where its device has double precision."""
     return tensor if tensor.device.type == "mps" else tensor.double()
 
 
 def code_log_probs(log_probs: Tensor) -> Tensor:
-    """Log-probability of every code, as sums over latents: (..., D, K) to (..., K^D).
+    """sum_d log p(z_d) of all codes, (..., K^D), in the order of `enumerate_codes`.
 
-    The codes come in the order of `enumerate_codes`.
+    Args:
+        log_probs: log p(z_d = k), (..., D, K).
     """
-    total = log_probs[..., 0, :]
+    log_p = log_probs[..., 0, :]
     for latent in log_probs.unbind(-2)[1:]:
-        total = (total.unsqueeze(-1) + latent.unsqueeze(-2)).flatten(-2)
-    return total
+        log_p = (log_p.unsqueeze(-1) + latent.unsqueeze(-2)).flatten(-2)
+    return log_p
 
 
 def drawn_log_probs(log_probs: Tensor, index: Tensor) -> Tensor:
-    """Log q(z|x) of drawn codes: (..., D, K) and categories (..., S, D) to (..., S)."""
+    """sum_d log q(z_d|x) of drawn codes, (..., S).
+
+    Args:
+        log_probs: log q(z_d = k|x), (..., D, K).
+        index: the categories that were drawn, (..., S, D) int64.
+    """
     # A gather, not a product with one-hot codes: 0 * -inf must not be reached.
     return log_probs.gather(-1, index.transpose(-1, -2)).sum(-2)
 
 
 def log_exponentials(like: Tensor, *num: int) -> Tensor:
-    """Draw log E, E ~ Exp(1) independent, (*num, *like.shape), even if `like` is expanded."""
+    """Log E, E ~ Exp(1) independent, (*num, *like.shape), of the dtype and device of `like`.
+
+    The numbers are independent even where `like` is an expanded view.
+    """
     shape = (*num, *like.shape)
     return torch.empty(shape, dtype=like.dtype, device=like.device).exponential_().log()
 
 
 @torch.no_grad()
 def draw_codes(logits: Tensor) -> Tensor:
-    """Draw one_hot(argmax_k(log pi_k - log E_k)), E ~ Exp(1): the Gumbel-max draw of a code.
+    """z_d = one_hot(argmax_k(log pi_dk - log E_dk)), E ~ Exp(1): the Gumbel-max draw of a code.
 
-    Exactly one-hot, and without `torch.multinomial`, which reads from a GPU at every call.
+    It does not use `torch.multinomial`, which waits for a GPU at every call.
 
     Args:
         logits: (..., D, K), normalised or not.
@@ -139,6 +144,27 @@ def draw_codes(logits: Tensor) -> Tensor:
     """
     index = (logits - log_exponentials(logits)).argmax(-1)
     return one_hot(index, logits.shape[-1], dtype=logits.dtype)
+
+
+def conditional_gumbels(log_p: Tensor, code: Tensor, *num: int) -> Tensor:
+    """Log p + Gumbel noise whose argmax is a given code: -log E_b, and -log(E_k / p_k + E_b).
+
+    E are independent standard exponentials, b is the category of the code, and k any other. If the
+    code is drawn from p, what is added to log p is independent standard Gumbel noise (Maddison,
+    Tarlow & Minka 2014, "A* sampling"; Paulus et al. 2021).
+
+    Args:
+        log_p: (..., K), normalised; the result is differentiable in it where it is finite.
+        code: (..., K) one-hot.
+        num: shape of several independent draws.
+
+    Returns:
+        (*num, ..., K).
+    """
+    log_e = log_exponentials(log_p, *num)
+    drawn = code.argmax(-1, keepdim=True).expand(*num, *code.shape[:-1], 1)
+    top = log_e.gather(-1, drawn)
+    return -torch.where(code > 0, top, torch.logaddexp(log_e - log_p, top))
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -155,13 +181,18 @@ def entropy(logits: Tensor) -> Tensor:
     """
     _refuse_probabilities(logits)
     log_q = logits.log_softmax(-1)
-    return -_expectation(log_q.exp(), log_q).sum(-1)
+    return -expectation(log_q.exp(), log_q).sum(-1)
 
 
 def latent_kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
-    """KL of each latent alone: (..., D, K) and (..., D, K) to (..., D), in nats."""
+    """KL(q_d || p_d) = sum_k q_dk (log q_dk - log p_dk) of each latent, (..., D), in nats.
+
+    Args:
+        q_logits: (..., D, K).
+        p_logits: (..., D, K), broadcast against q.
+    """
     log_q = q_logits.log_softmax(-1)
-    return _expectation(log_q.exp(), log_q - p_logits.log_softmax(-1))
+    return expectation(log_q.exp(), log_q - p_logits.log_softmax(-1))
 
 
 def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
@@ -172,7 +203,7 @@ def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
         p_logits: (..., D, K), broadcast against q.
 
     Returns:
-        (...), never negative but for rounding; against the uniform prior D log K - entropy(q)
+        (...), at least 0 but for rounding. For the uniform prior it is D log K - entropy(q)
         (Eqs. 59 to 70 of [JL25]).
 
     Raises:
@@ -184,9 +215,9 @@ def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
 
 
 def _refuse_probabilities(logits: Tensor) -> None:
-    """Raise a ValueError where every row lies in [0, 1] and sums to one, as no logits do by chance.
+    """Raise a ValueError where each row lies in [0, 1] and sums to one, as no logits do by chance.
 
-    Softmax would make of them another distribution, near the uniform one, without a word.
+    The softmax of probabilities is another distribution, near the uniform one.
     """
     if (
         has_values(logits)
@@ -200,13 +231,19 @@ def _refuse_probabilities(logits: Tensor) -> None:
         )
 
 
-def _expectation(q: Tensor, value: Tensor) -> Tensor:
-    # A category of probability zero contributes nothing, though its log is -inf.
-    return (q * torch.where(q > 0, value, 0)).sum(-1)
+def expectation(q: Tensor, value: Tensor, dim: int = -1) -> Tensor:
+    """sum_k q_k value_k over one dimension, where 0 times -inf is 0.
+
+    Args:
+        q: probabilities.
+        value: of the same shape, or broadcast against q; it may be -inf where q is 0.
+        dim: the dimension of k.
+    """
+    return (q * torch.where(q > 0, value, 0)).sum(dim)
 
 
 def code_logits(fn: object) -> Tensor | None:
-    """The logits of a Pyro site, if its distribution is one of categorical codes.
+    """The logits of a site, if its distribution is one of categorical codes.
 
     Args:
         fn: the distribution of a site: a `OneHotCategorical` (straight-through or not) or a
@@ -216,7 +253,7 @@ def code_logits(fn: object) -> Tensor | None:
         (*batch_shape, D, K) normalised logits, D being the product of the event's leading
         dimensions (1 without `.to_event`); None for any other distribution.
     """
-    base, num_event = _unwrap(fn)
+    base, num_event = unwrap(fn)
     if not isinstance(
         base, (torch.distributions.OneHotCategorical, torch.distributions.Categorical)
     ):
@@ -228,67 +265,17 @@ def code_logits(fn: object) -> Tensor | None:
 
 
 def code_value(fn: object, codes: Tensor) -> Tensor:
-    """One-hot codes (..., K) as values of the site: category indices for a `Categorical`."""
+    """One-hot codes (..., K) as a site has them: categories (...) for a `Categorical`."""
     return codes if is_one_hot(fn) else codes.argmax(-1)
 
 
 def is_one_hot(fn: object) -> bool:
-    """Whether a distribution is one of codes as one-hot vectors, in `.to_event(n)` or not."""
-    return isinstance(_unwrap(fn)[0], _OneHot)
+    """Whether the draws of a distribution are one-hot vectors, in `.to_event(n)` or not."""
+    return isinstance(unwrap(fn)[0], torch.distributions.OneHotCategorical)
 
 
-def without_straight_through(fn: Any) -> Any:
-    """The distribution of a site whose draws, if discrete, have no gradient.
-
-    A straight-through distribution says that its draws are reparametrised. Pyro then leaves out
-    the score function and follows the biased gradient of the draws. So the same codes as a plain
-    Pyro distribution take its place.
-
-    Args:
-        fn: any distribution.
-
-    Returns:
-        A plain distribution of codes in place of a straight-through one; any other `fn` itself.
-
-    Raises:
-        TypeError: a straight-through distribution that is not one of codes, or one of torch that
-            is not Pyro's.
-    """
-    base, num_event = _unwrap(fn)
-    if isinstance(fn, torch.distributions.Distribution) and not isinstance(fn, Distribution):
-        raise TypeError(
-            f"Expected a distribution of Pyro; got torch's {base}. Use the class of the same name "
-            "in pyro.distributions."
-        )
-    if not (isinstance(fn, Distribution) and fn.has_rsample):
-        return fn
-    if isinstance(base, _OneHot):
-        return dist.OneHotCategorical(logits=base.logits).to_event(num_event)
-    if isinstance(base, _Index):
-        return dist.Categorical(logits=base.logits).to_event(num_event)
-    if _is_straight_through(fn):
-        raise TypeError(
-            f"Expected draws whose gradient is exact; got the straight-through {base}. Use "
-            "OneHotCategorical, or Bernoulli for one bit: the ELBO chooses how to differentiate."
-        )
-    return fn
-
-
-def _is_straight_through(fn: Any) -> bool:
-    layer = fn
-    while layer is not None:
-        if isinstance(
-            layer, (RelaxedOneHotCategoricalStraightThrough, RelaxedBernoulliStraightThrough)
-        ):
-            return True
-        layer = vars(layer).get("base_dist")  # of `.to_event`, `.mask`, `.expand`, a transform
-    try:
-        return bool(fn.support.is_discrete)  # and it has `rsample`
-    except (AttributeError, NotImplementedError):
-        return False
-
-
-def _unwrap(fn: object) -> tuple[object, int]:
+def unwrap(fn: object) -> tuple[object, int]:
+    """The distribution inside of all `.to_event(n)`, and the sum of these n."""
     num_event = 0
     while isinstance(fn, torch.distributions.Independent):
         num_event += fn.reinterpreted_batch_ndims

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyro.distributions.torch_distribution import MaskedDistribution
 
-from pyro_dvae.elbos.pair import Pair, describe
+from pyro_dvae.elbos.distributions import describe
+from pyro_dvae.elbos.pair import Pair
 
 
 def check_programs(pair: Pair, *, marginal: bool = False) -> None:

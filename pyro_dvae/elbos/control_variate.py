@@ -12,7 +12,7 @@ from pyro.distributions.util import is_identically_zero
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
-from pyro_dvae.codes import code_logits, is_one_hot, log_exponentials, total
+from pyro_dvae.codes import code_logits, conditional_gumbels, is_one_hot, total
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.pair import Pair
 from pyro_dvae.elbos.score_function import show_parameters_to_svi
@@ -102,7 +102,7 @@ class RelaxELBO(DiscreteELBO):
         logits = {name: _finite(site.logits) for name, site in sites.items()}
         leaves = {name: value.detach().requires_grad_() for name, value in logits.items()}
         noise = {
-            name: (gumbels_given(site.code, leaves[name]) - leaves[name]).detach()
+            name: (conditional_gumbels(leaves[name], site.code) - leaves[name]).detach()
             for name, site in sites.items()
         }
         for name, site in sites.items():
@@ -111,7 +111,7 @@ class RelaxELBO(DiscreteELBO):
             if not self._can_relax(terms.pair, name):
                 yield logits[name], signal * score
                 continue
-            z = torch.stack([leaf + own, gumbels_given(site.code, leaf.log_softmax(-1))])
+            z = torch.stack([leaf + own, conditional_gumbels(leaf.log_softmax(-1), site.code)])
             control = self._control(terms.pair, name, z, noise)
             (slope,) = torch.autograd.grad(
                 (control[0] - control[1]).sum(), leaf, create_graph=True, materialize_grads=True
@@ -164,22 +164,6 @@ def _other_scores(pair: Pair) -> Tensor:
     ]
     flat = (pair.plates.flat(score) for score in scores if not is_identically_zero(score))
     return total(flat)
-
-
-def gumbels_given(code: Tensor, log_p: Tensor) -> Tensor:
-    """Log p + Gumbel noise, given its argmax b: -log E_b, the others -log(E_k / p_k + E_b).
-
-    Args:
-        code: (..., K) one-hot, the argmax b.
-        log_p: (..., K) normalised and finite; the result is differentiable in it.
-
-    Returns:
-        (..., K); E are independent standard exponentials. Over codes drawn from p, what is
-        added to log p is independent standard Gumbel noise (Maddison, Tarlow & Minka 2014).
-    """
-    log_e = log_exponentials(log_p)
-    top = (code * log_e).sum(-1, keepdim=True)
-    return -torch.where(code > 0, log_e, torch.logaddexp(log_e - log_p, top))
 
 
 class _LinearCodes(Messenger):

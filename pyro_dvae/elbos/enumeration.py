@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import pyro.distributions as dist
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import is_identically_zero
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from pyro_dvae.codes import enumerate_digits
+from pyro_dvae.elbos.distributions import base, describe, support, unmasked
 from pyro_dvae.elbos.layout import LayoutChanged, nesting
-from pyro_dvae.elbos.pair import Pair, describe
-
-_WRAPPERS = (torch.distributions.Independent, MaskedDistribution, ExpandedDistribution)
+from pyro_dvae.elbos.pair import Pair
 
 
 class SumLayout(NamedTuple):
@@ -78,7 +75,7 @@ def _check_values(name: str, q: Any, pair: Pair) -> None:
     p = pair.latents[name]["fn"]
     ours, models = support(q), support(p)
     # A distribution over one-hot codes, such as a mixture's, may not list them.
-    same = isinstance(_base(q), torch.distributions.OneHotCategorical)
+    same = isinstance(base(q), torch.distributions.OneHotCategorical)
     if models is not None and ours is not None:
         same = ours.shape == models.shape
     if ours is not None and not same:
@@ -88,58 +85,14 @@ def _check_values(name: str, q: Any, pair: Pair) -> None:
         )
 
 
-def support(fn: Any) -> Tensor | None:
-    """All values of one variable of a site, (K, *event of the variable).
-
-    Args:
-        fn: the distribution of a site: categorical, Bernoulli, binomial and the like, in
-            `.to_event(n)`, masked or expanded.
-
-    Returns:
-        None for a distribution without finite support, or whose variables do not share it (counts
-        of different totals), or whose draws are reparametrised.
-    """
-    base = _base(fn)
-    is_finite = getattr(base, "has_enumerate_support", False)
-    # A straight-through code says that it is reparametrised. `Empirical` lists equal values twice.
-    if not is_finite or (base.has_rsample and not isinstance(base, _CODES)):
-        return None
-    if isinstance(base, dist.Empirical):
-        return None
-    try:
-        values = base.enumerate_support(expand=False)
-    except NotImplementedError:
-        return None
-    shape = (len(values), *base.event_shape)
-    return values.reshape(shape) if values.numel() == math.prod(shape) else None
-
-
-_CODES = (torch.distributions.OneHotCategorical, torch.distributions.Categorical)
-
-
 def log_density(site: Any) -> Tensor:
     """Log-probability of a site's value, whatever is masked: a masked draw is a draw all the same.
 
     Not scaled. Shape of the site's `log_prob`.
     """
-    fn = _unmasked(site["fn"])
+    fn = unmasked(site["fn"])
     value: Tensor = site["unscaled_log_prob"] if fn is site["fn"] else fn.log_prob(site["value"])
     return value
-
-
-def _unmasked(fn: Any) -> Any:
-    if isinstance(fn, MaskedDistribution):
-        return _unmasked(fn.base_dist)
-    if isinstance(fn, torch.distributions.Independent):
-        base = _unmasked(fn.base_dist)
-        return fn if base is fn.base_dist else base.to_event(fn.reinterpreted_batch_ndims)
-    return fn
-
-
-def _base(fn: Any) -> Any:
-    while isinstance(fn, _WRAPPERS):
-        fn = fn.base_dist
-    return fn
 
 
 def _own_plates(site: Any, shared: frozenset[str]) -> dict[int, int]:

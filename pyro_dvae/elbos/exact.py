@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes, total
+from pyro_dvae.codes import MAX_CODES, describe_codes, expectation, num_codes, total
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, log_density, sum_layout
@@ -197,7 +197,7 @@ class EnumeratedELBO(_SummedELBO):
             parts = (terms.log_likelihood, terms.kl, terms.penalty)
             log_codes = _log_guide(terms.pair, summed)
             return tuple(
-                _weighted_sum(log_code.exp(), value)
+                expectation(log_code.exp(), value, 0)
                 for log_code, value in (_flat(terms, log_codes, part) for part in parts)
             )
 
@@ -264,7 +264,7 @@ class MarginalELBO(_SummedELBO):
             log_joint, log_q = _flat(terms, log_joint, _log_guide(terms.pair, summed))
             # The guide learns nothing of codes that it excludes; log p(x) counts them.
             log_q = torch.where(log_q > -math.inf, log_q, 0)
-            return log_joint.logsumexp(0), _weighted_sum(log_joint.detach().softmax(0), log_q)
+            return log_joint.logsumexp(0), expectation(log_joint.detach().softmax(0), log_q, 0)
 
         chunks, pair = self.sums(reduce, model, guide, args, kwargs)
         log_joint, log_guide = (torch.stack(parts) for parts in zip(*chunks, strict=True))
@@ -298,11 +298,6 @@ def _why_one_datum(pair: Pair) -> str:
         f" All codes in plate '{plate}' belong to one datum, for site '{site}' lies outside of it."
         for plate, site in own.items()
     )
-
-
-def _weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
-    # A code of probability zero contributes nothing, though its log q is -inf.
-    return (weight * torch.where(weight > 0, value, 0)).sum(0)
 
 
 def _flat(terms: Terms, *values: Tensor) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyro.poutine as poutine
@@ -17,12 +17,11 @@ from pyro.poutine.util import prune_subsample_sites
 from pyro.util import check_model_guide_match
 from torch import Tensor
 
-from pyro_dvae.codes import (
-    code_logits,
-)
+from pyro_dvae.codes import code_logits
+from pyro_dvae.elbos.distributions import describe
 from pyro_dvae.elbos.noise import GuideNoise, without_batch_statistics
 from pyro_dvae.elbos.plates import DataPlates, sample_sites, subsamples
-from pyro_dvae.elbos.shapes import check_match, check_shapes, refuse_mixed, without_dims
+from pyro_dvae.elbos.shapes import Sites, check_match, check_shapes, refuse_mixed, without_dims
 from pyro_dvae.elbos.sites import CodeSite, Given, NoStraightThrough
 from pyro_dvae.process import without_checks
 
@@ -159,11 +158,12 @@ class Pair:
             ValueError: the message names the site and the code.
         """
         one: Pair | None = None
-        for trace, own in zip(("model_sites", "guide_sites"), self.own_shapes, strict=True):
-            suspects = list(without_dims(getattr(self, trace), dims, own))
+        for sites_of, own in zip((_model_sites, _guide_sites), self.own_shapes, strict=True):
+            suspects = list(without_dims(sites_of(self), dims, own))
             if suspects:
                 one = one or single()
-                refuse_mixed(suspects, one.rerun, trace, {**one.latents, **one.guide_sites})
+                rerun = partial(_sites_at, one, sites_of)
+                refuse_mixed(suspects, rerun, {**one.latents, **one.guide_sites})
 
     def dependent_sites(self) -> list[str]:
         """The guide's sites where q or p depends on a draw of the guide, in their order.
@@ -192,6 +192,18 @@ class Pair:
         }
 
 
+def _model_sites(pair: Pair) -> Sites:
+    return pair.model_sites
+
+
+def _guide_sites(pair: Pair) -> Sites:
+    return pair.guide_sites
+
+
+def _sites_at(pair: Pair, sites_of: Callable[[Pair], Sites], values: Mapping[str, Tensor]) -> Sites:
+    return sites_of(pair.rerun(values))
+
+
 def scored_codes(pair: Pair) -> dict[str, CodeSite]:
     """The code sites without a reparametrised gradient, in the guide's order.
 
@@ -211,14 +223,6 @@ def scored_codes(pair: Pair) -> dict[str, CodeSite]:
                 "categorical."
             )
     return {name: pair.codes[name] for name in scored}
-
-
-def describe(fn: object) -> str:
-    """The name of a site's distribution, for a message: "Independent of Bernoulli"."""
-    names = [type(fn).__name__]
-    while (fn := getattr(fn, "base_dist", None)) is not None:
-        names.append(type(fn).__name__)
-    return " of ".join(names)
 
 
 def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:

@@ -22,7 +22,9 @@ class OwnShapes(Messenger):
         self.shapes: dict[str, torch.Size] = {}
 
     def _pyro_sample(self, msg: Any) -> None:
-        self.shapes[msg["name"]] = getattr(msg["fn"], "batch_shape", torch.Size())
+        fn = msg["fn"]
+        if isinstance(fn, torch.distributions.Distribution):
+            self.shapes[msg["name"]] = fn.batch_shape
 
 
 def pair_of_particles(

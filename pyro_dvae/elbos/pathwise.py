@@ -13,9 +13,10 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pyro_dvae.codes import code_logits, code_value, log_exponentials, one_hot
+from pyro_dvae.codes import code_logits, code_value, conditional_gumbels, log_exponentials, one_hot
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
-from pyro_dvae.elbos.pair import Pair, Program, describe
+from pyro_dvae.elbos.distributions import describe
+from pyro_dvae.elbos.pair import Pair, Program
 
 RELAXED = "pyro_dvae.relaxed"
 """Key of a site's `infer`, which Pyro's replay hands from guide to model."""
@@ -82,7 +83,7 @@ class PathwiseELBO(DiscreteELBO):
             perturbed = logits - log_exponentials(logits)
             code = one_hot(perturbed.argmax(-1), logits.shape[-1], dtype=logits.dtype)
         else:
-            perturbed = conditional_gumbels(logits, code, 1)[0]
+            perturbed = conditional_gumbels(logits, code)
         value = self.value(code, perturbed)
         return code, _Relaxed.apply(theta, value, self.pull, logits, code, perturbed)
 
@@ -269,26 +270,6 @@ def jacobian_product(p: Tensor, gradient: Tensor) -> Tensor:
 def softmax_pull(logits: Tensor, gradient: Tensor, temperature: float) -> Tensor:
     """1/tau J(softmax(logits/tau)) g, the gradient taken back through a tempered softmax."""
     return jacobian_product((logits / temperature).softmax(-1), gradient) / temperature
-
-
-def conditional_gumbels(logits: Tensor, code: Tensor, num: int) -> Tensor:
-    """Draw theta + G given argmax(theta + G) = D (Paulus et al. 2021).
-
-    The maximum is Gumbel whatever its place; below it the others are Gumbels cut off there, which
-    is a shift of their exponentials: -log E_D, and -log(E_k/pi_k + E_D).
-
-    Args:
-        logits: (..., K) theta, normalised: log pi.
-        code: (..., K) D, one-hot.
-        num: M.
-
-    Returns:
-        (M, ..., K).
-    """
-    log_e = log_exponentials(logits, num)
-    log_e_drawn = log_e.gather(-1, code.argmax(-1, keepdim=True).expand(num, *code.shape[:-1], 1))
-    others = torch.logaddexp(log_e - logits, log_e_drawn)
-    return -torch.where(code > 0, log_e_drawn, others)
 
 
 class _GoOn(Messenger):

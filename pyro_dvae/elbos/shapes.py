@@ -144,17 +144,15 @@ def _has(shape: torch.Size, dim: int) -> bool:
 
 def refuse_mixed(
     suspects: Iterable[tuple[str, str]],
-    rerun: Callable[[Mapping[str, Tensor]], Any],
-    trace: str,
+    rerun: Callable[[Mapping[str, Tensor]], Sites],
     drawn: Sites,
 ) -> None:
     """Refuse the first suspect whose log-probability changes with the code.
 
     Args:
         suspects: pairs of a site and a code.
-        rerun: gives the pair of traces with another value of a code.
-        trace: the attribute of the pair that holds the site.
-        drawn: the latent sites before.
+        rerun: gives the sites of the suspects' program, run at other values of codes.
+        drawn: the latent sites at the first values.
 
     Raises:
         ValueError: the message names the site and the code.
@@ -163,7 +161,7 @@ def refuse_mixed(
     for name, code in suspects:
         with torch.random.fork_rng(devices=devices), torch.no_grad():
             first, *others = (
-                getattr(_seeded(rerun, {code: value}), trace)[name]["log_prob"]
+                _seeded(rerun, {code: value})[name]["log_prob"]
                 for value in list(_alternatives(drawn[code]))
             )
         if any(not torch.allclose(first, other, 1e-5, 0, equal_nan=True) for other in others):
@@ -175,7 +173,7 @@ def refuse_mixed(
             )
 
 
-def _seeded(run: Callable[[Mapping[str, Tensor]], Any], values: Mapping[str, Tensor]) -> Any:
+def _seeded(run: Callable[[Mapping[str, Tensor]], Sites], values: Mapping[str, Tensor]) -> Sites:
     torch.manual_seed(0)  # layers that draw must draw the same each time
     return run(values)
 

@@ -14,8 +14,8 @@ from pyro_dvae.codes import (
     code_value,
     draw_codes,
     one_hot,
-    without_straight_through,
 )
+from pyro_dvae.elbos.distributions import without_straight_through
 from pyro_dvae.elbos.plates import DataPlates
 
 

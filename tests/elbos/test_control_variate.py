@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from zoo import PROGRAMS, D, IndependentSites, K, P, cat, tiny_data, tiny_vae
 
 from pyro_dvae import DiscreteELBO, ReinforceELBO
-from pyro_dvae.codes import one_hot
-from pyro_dvae.elbos.control_variate import RelaxELBO, gumbels_given
+from pyro_dvae.codes import conditional_gumbels, one_hot
+from pyro_dvae.elbos.control_variate import RelaxELBO
 
 EXACT = {"atol": 1e-10, "rtol": 0}
 ONE_HOT = [name for name in PROGRAMS if name != "index-valued"]
@@ -132,7 +132,7 @@ def test_gradient_in_the_logits_by_hand() -> None:
         return 0.8 * vae.decode((z / tau).softmax(-1)).log_prob(x).detach()
 
     pyro.set_rng_seed(8)
-    noise = gumbels_given(code, logits.log_softmax(-1)) - logits.log_softmax(-1)
+    noise = conditional_gumbels(logits.log_softmax(-1), code) - logits.log_softmax(-1)
     log_e = torch.empty_like(logits).exponential_().log()
     top = (log_e * code).sum(-1, keepdim=True)
 
@@ -295,7 +295,7 @@ def test_noise_given_the_code_is_gumbel_noise() -> None:
     """Over drawn codes: G, and in each code's share, are those of rejection (quantiles)."""
     log_p = torch.randn(K).log_softmax(-1)
     code = dist.OneHotCategorical(logits=log_p).sample((200_000,))
-    z = gumbels_given(code, log_p.expand_as(code))
+    z = conditional_gumbels(log_p.expand_as(code), code)
     assert torch.equal(z.argmax(-1), code.argmax(-1))
     noise = z - log_p
     levels = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98])
@@ -323,7 +323,7 @@ def test_conditional_gumbels_are_differentiable_in_the_logits() -> None:
 
     def z(logits: Tensor) -> Tensor:
         torch.manual_seed(0)
-        return gumbels_given(code, logits.log_softmax(-1))
+        return conditional_gumbels(logits.log_softmax(-1), code)
 
     assert torch.autograd.gradcheck(z, logits)
 

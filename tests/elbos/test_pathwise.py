@@ -17,14 +17,13 @@ from torch import Tensor
 from zoo import PROGRAMS, tiny_data, tiny_vae
 
 from pyro_dvae import ReinforceELBO
-from pyro_dvae.codes import enumerate_codes, kl_divergence
+from pyro_dvae.codes import conditional_gumbels, enumerate_codes, kl_divergence
 from pyro_dvae.elbos.pathwise import (
     GappedStraightThroughELBO,
     GumbelSoftmaxELBO,
     PathwiseELBO,
     RaoGumbelELBO,
     StraightThroughELBO,
-    conditional_gumbels,
 )
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 
