@@ -71,7 +71,7 @@ class Preparation:
         if self.range is not None:
             check_range(self.range)
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The kind of values that the likelihood takes: see `Likelihood.kind`."""
         return kind_of(self.likelihood)
