@@ -12,7 +12,8 @@ from torch import Tensor
 
 from pyro_dvae.data.read.extent import Extent, extent, row_bytes
 from pyro_dvae.data.read.rows import Rows
-from pyro_dvae.data.serve.prepare import Preparation, draw_bits
+from pyro_dvae.data.serve.bits import draw_bits
+from pyro_dvae.data.serve.prepare import Preparation
 
 BLOCK_BYTES = 2**19
 WINDOW = 32

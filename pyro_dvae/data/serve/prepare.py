@@ -14,6 +14,7 @@ from pyro_dvae.checks import one_of
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent, extent, extent_of
 from pyro_dvae.data.read.rows import Rows
+from pyro_dvae.data.serve.bits import serve_bits
 from pyro_dvae.data.serve.kinds import MOST_LEVELS, Values, kind_of, suggestion, values_of
 from pyro_dvae.specs import name_and_argument
 
@@ -200,39 +201,6 @@ def check_range(range: tuple[float, float]) -> None:
             f"Expected a range of finite width, the lower number first; got {low:g} and {high:g}. "
             "Name the least and the greatest value that can occur."
         )
-
-
-def serve_bits(kept: Tensor, generator: torch.Generator) -> Tensor:
-    """Zeros and ones, float32, of bits and brightness; brightness is drawn from."""
-    if kept.dtype == torch.bool:
-        return kept.to(torch.float32)
-    # A comparison may write floats at once, which costs a quarter of bits and their conversion.
-    return torch.lt(_noise(kept, generator), kept, out=torch.empty_like(kept, dtype=torch.float32))
-
-
-def draw_bits(grey: Tensor, generator: torch.Generator) -> Tensor:
-    """One draw of Bernoulli(brightness) for each value.
-
-    Args:
-        grey: uint8 of 255, or float32 in [0, 1], any shape and device.
-        generator: Source of the draw, on any device.
-
-    Returns:
-        Bits, bool, of the same shape on the same device.
-    """
-    return _noise(grey, generator) < grey
-
-
-def _noise(grey: Tensor, generator: torch.Generator) -> Tensor:
-    device = generator.device
-    if grey.dtype == torch.uint8:
-        # Of the 255 equally likely noise values 0..254, exactly v are below v: no float is needed.
-        noise = torch.randint(
-            255, grey.shape, dtype=torch.uint8, generator=generator, device=device
-        )
-    else:
-        noise = torch.rand(grey.shape, dtype=torch.float32, generator=generator, device=device)
-    return noise.to(grey.device)
 
 
 def choose(

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.data.read.extent import Extent
-from pyro_dvae.data.serve.prepare import Preparation, draw_bits
+from pyro_dvae.data.serve.bits import draw_bits
+from pyro_dvae.data.serve.prepare import Preparation
 
 Self = TypeVar("Self", bound="PreparedData")
 

@@ -27,7 +27,7 @@ from pyro_dvae.data import (
     refuse_unlike,
 )
 from pyro_dvae.data.read.extent import extent_of, in_blocks
-from pyro_dvae.data.serve.prepare import draw_bits, serve_bits
+from pyro_dvae.data.serve.bits import draw_bits, serve_bits
 
 
 def stream(seed: int = 0) -> torch.Generator:
