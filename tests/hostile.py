@@ -116,9 +116,10 @@ class Hostile:
 
 def _serve() -> None:
     import pdvae_cli.main  # noqa: F401
-    import pyro.infer  # noqa: F401
     import torch
     import torch._dynamo  # which an optimiser imports, in seconds
+
+    import pyro_dvae.runs  # noqa: F401
 
     torch.set_num_threads(1)
     assert len(os.listdir("/proc/self/task")) == 1, "forking would lose the other threads"

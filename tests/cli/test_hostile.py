@@ -8,10 +8,10 @@ of their own, `test_hostile_runs.py` and `test_hostile_data.py`.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,21 @@ SMALL = ("--batch-size", "100", "--hidden", "8", "--latents", "2", "--categories
 """With `--data d.npy --epochs 1` a training that takes a tenth of a second."""
 
 
-@pytest.fixture
-def images(hostile: Hostile) -> Path:
-    """600 images of 8 x 8 zeros and ones, in the test's folder."""
+@pytest.fixture(scope="module")
+def trained(hostile_server: Hostile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 600 images of 8 x 8 zeros and ones, and a run of one epoch on them."""
+    folder = tmp_path_factory.mktemp("trained")
     bits = np.random.default_rng(0).random((600, 8, 8)) < 0.3
-    np.save("d.npy", bits.astype(np.uint8))
-    return Path("d.npy")
+    np.save(folder / "d.npy", bits.astype(np.uint8))
+    outcome = hostile_server("fit", "run", "--data=d.npy", "--epochs=1", *SMALL, cwd=folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    return folder
+
+
+@pytest.fixture
+def images(hostile: Hostile, trained: Path) -> Path:
+    """The images, in the test's folder."""
+    return Path(shutil.copy(trained / "d.npy", "d.npy"))
 
 
 # The harness itself.
@@ -135,10 +144,9 @@ NOTEBOOK = {"MPLBACKEND": "module://matplotlib_inline.backend_nowhere"}
 
 
 @pytest.fixture
-def run(images: Path, pdvae: Callable[..., tuple[int, str, str]]) -> Path:
-    """A run of one epoch, in the test's folder."""
-    assert pdvae("fit", "run", "--data", images, "--epochs", "1", *SMALL)[0] == 0
-    return Path("run")
+def run(images: Path, trained: Path) -> Path:
+    """The run, in the test's folder beside its images."""
+    return Path(shutil.copytree(trained / "run", "run"))
 
 
 @pytest.mark.usefixtures("run")
