@@ -1,8 +1,8 @@
-"""The figures of a run; every function returns a matplotlib `Figure` that it did not show."""
+"""The pictures of a run. Each function returns a matplotlib `Figure`, and shows nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pyro_dvae.codes import one_hot
 from pyro_dvae.diagnostics import GradientStatistics
+from pyro_dvae.runs.pictures import Shade
 from pyro_dvae.runs.storage import write_atomically
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.records import EpochRecord
@@ -24,22 +25,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-Shade = Callable[[Tensor], Tensor]
-"""What a likelihood takes -> grey or colour in [0, 1]."""
-
-
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a PNG, atomically."""
+    """Write a figure as a PNG. A failed write leaves what was at `path` before."""
     write_atomically(path, lambda beside: figure.savefig(beside, format="png", dpi=150))
 
 
 def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "image") -> Figure:
-    """Training and validation ELBO against the epoch, and exact log p(x) where it is known.
+    """The learning curve: the ELBO of training and validation data per epoch, in nats per datum.
+
+    The exact log p(x) of the validation data is shown too, where all epochs know it.
 
     Args:
-        records: of the epochs.
-        caption: above the axes.
-        datum: what a datum is called.
+        records: one record per epoch, such as `load_run(folder).metrics`.
+        caption: the text above the axes.
+        datum: what to call a datum in the label of the axis.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -55,7 +54,7 @@ def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "imag
     best = [record.epoch for record in records if record.is_best][-1:]
     for epoch in best:
         axes.axvline(epoch, color="0.7", linewidth=1, label=f"best epoch, {epoch}")
-    # The first epochs fall from far below; the eye wants the rest.
+    # The first epoch starts so far below that the others would look alike.
     tail = [v for r in records[1:] for v in (r.train_elbo, r.validation_elbo) if v is not None]
     if tail:
         axes.set_ylim(bottom=min(tail) - 2)
@@ -66,13 +65,13 @@ def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "imag
 
 
 def image_grid(images: Tensor, num_columns: int, title: str, rows: Sequence[str] = ()) -> Figure:
-    """Images in rows.
+    """Images side by side, in rows.
 
     Args:
         images: (N, H, W), (N, 1, H, W) or (N, 3, H, W) in [0, 1].
-        num_columns: images a row.
-        title: above the grid.
-        rows: names of the rows.
+        num_columns: images per row.
+        title: the text above the grid.
+        rows: a name per row, shown at its left; or none.
     """
     grid = _in_rows(images, num_columns)
     num_rows, tall = len(grid), images.shape[-2] / images.shape[-1]
@@ -83,12 +82,13 @@ def image_grid(images: Tensor, num_columns: int, title: str, rows: Sequence[str]
 
 
 def save_mosaic(images: Tensor, num_columns: int, path: str | Path) -> None:
-    """Write a PNG of images in rows, atomically: a point per element, no words.
+    """Write a PNG of images side by side, without matplotlib, for more than a figure can hold.
 
-    A point takes a byte per channel, where a figure takes some 36, of many more points.
+    Each element of an image is one point of the PNG, and takes one byte per channel while it is
+    drawn. A figure has more points, and takes some 36 bytes for each.
 
     Args:
-        images: as of `image_grid`.
+        images: (N, H, W), (N, 1, H, W) or (N, 3, H, W) in [0, 1].
         num_columns: images per row.
         path: the PNG.
     """
@@ -101,14 +101,19 @@ def save_mosaic(images: Tensor, num_columns: int, path: str | Path) -> None:
 def reconstruction_figure(
     vae: DiscreteVAE, grey: Tensor, x: Tensor, seed: int = 0, shade: Shade | None = None
 ) -> Figure:
-    """Input, its binarised draw, the mean of p(x|z) at the most probable code, and a draw of it.
+    """What a model makes of images: E[x|z], and a draw of p(x|z), at their most probable codes z.
+
+    Above them are the images, and the zeros and ones that were drawn from them.
 
     Args:
         vae: the model.
-        grey: (N, *event) in [0, 1], an event (H, W), (1, H, W) or (3, H, W).
-        x: (N, *event), what the encoder sees.
+        grey: (N, *event_shape) in [0, 1], the images as people see them. An event shape is (H, W),
+            (1, H, W) or (3, H, W).
+        x: (N, *event_shape), the images as the model takes them.
         seed: of the draws.
-        shade: how other values than zeros and ones are shown in [0, 1]; then nothing is binarised.
+        shade: how to show values that are not zeros and ones in [0, 1]; see
+            `pictures.shade_of`. Then nothing is binarised, and x is not shown. None for zeros and
+            ones.
     """
     p = vae.decode(vae.mode(x))
     with RandomStream(seed, x.device):
@@ -123,13 +128,13 @@ def reconstruction_figure(
 
 @torch.no_grad()
 def latents_figure(vae: DiscreteVAE, x: Tensor, shade: Shade | None = None) -> Figure:
-    """Each latent varied alone: row d shows E[x|z] with z_d = 0 ... K-1, the others as encoded.
+    """Each latent varied alone: row d shows E[x|z] for z_d = 0 to K - 1, the others as encoded.
 
     Args:
         vae: the model.
-        x: (H, W), (1, H, W) or (3, H, W), the datum whose most probable code is varied; that code
-            is framed.
-        shade: how other values than zeros and ones are shown in [0, 1].
+        x: (H, W), (1, H, W) or (3, H, W), the image whose most probable code is varied. In each
+            row that code is framed.
+        shade: how to show values that are not zeros and ones in [0, 1]; None for zeros and ones.
     """
     code = vae.mode(x[None])[0]  # (D, K)
     index = code.argmax(-1)
@@ -164,7 +169,11 @@ def latents_figure(vae: DiscreteVAE, x: Tensor, shade: Shade | None = None) -> F
 
 
 def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
-    """Cosine to the exact gradient, variance and relative bias of each estimator."""
+    """Cosine to the exact gradient, variance, and bias over the exact norm, of each estimator.
+
+    Args:
+        rows: what `gradient_statistics` yielded.
+    """
     parts = list(dict.fromkeys(row.part for row in rows))
     names = list(dict.fromkeys(row.estimator for row in rows))
     figure = Figure(figsize=(10, 0.28 * len(names) * len(parts) + 1.2), layout="constrained")
@@ -201,7 +210,7 @@ def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
 
 
 def _figure(width: float, height: float) -> Figure:
-    # Wide enough for a title; and a PNG of 150 dots an inch cannot be 2^16 dots wide or high.
+    # At least as wide as a title. A PNG of 150 dots per inch cannot be 2^16 dots wide or high.
     return Figure(figsize=(min(max(width, 4), 400), min(height, 400)), layout="constrained")
 
 

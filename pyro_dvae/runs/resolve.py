@@ -21,6 +21,12 @@ from pyro_dvae.data import (
 )
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.table_files import TableRows
+from pyro_dvae.defaults import (
+    LONG_RUN,
+    MOST_KEPT_BYTES,
+    MOST_KEPT_ROWS,
+    TEST_SHARE,
+)
 from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.runs.config import (
     ESTIMATORS,
@@ -34,13 +40,6 @@ from pyro_dvae.specs import name_and_argument
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.backward import needs_no_traces, torch_compiles
 from pyro_dvae.training.batches import check_data
-
-MOST_ROWS, MOST_BYTES = 10_000, 2**26
-"""Rows that are held out at most, and their bytes in float32, where no number is given."""
-_SHARES = {"validation": 0.05, "test": 0.1}
-"""Of the training rows, held out where that makes less than `MOST_ROWS` and `MOST_BYTES`."""
-_LONG = 20_000
-"""Training steps that repay compiling, which takes seconds and saves a tenth of each step."""
 
 
 def check_source(source: Source) -> Scan:
@@ -80,8 +79,7 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     - `test` is the data's own test part, or else likewise 0.1.
 
     The data also decide the kinds of columns of the "mixed" likelihood, the number of levels of the
-    "categorical" one, and the number of classes of the "conditional" prior. `num_particles`, left
-    out, is what the estimator takes usually.
+    "categorical" one, and the number of classes of the "conditional" prior.
 
     Args:
         source: the data, as `open_source` gives them.
@@ -92,11 +90,8 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
         ValueError: a setting is out of its range, or the data do not fit the likelihood.
     """
     found = check_source(source) if found is None else found
-    given = {name: settings.pop(name, None) for name in ("binarize", *_SHARES)}
+    given = {name: settings.pop(name, None) for name in ("binarize", "validation", "test")}
     known = {name: value for name, value in given.items() if value is not None}
-    estimator = ESTIMATORS.get(settings.get("estimator", Config.estimator))
-    if estimator is not None:  # else `Config` says which there are
-        settings.setdefault("num_particles", estimator.particles)
     config = Config(**settings, **known)
     if settings.get("patience") is not None and config.patience is None:
         raise ValueError(
@@ -110,8 +105,8 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
     preparation = choose(found.extent, given["binarize"], config.range, wanted)
     if source.test is None:
-        known.setdefault("test", _amount("test", found))
-    known.setdefault("validation", _amount("validation", found))
+        known.setdefault("test", _amount(TEST_SHARE, found))
+    known.setdefault("validation", _amount(float(Config.validation), found))
     return replace(
         config,
         binarize=preparation.binarize,
@@ -123,10 +118,9 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     )
 
 
-def _amount(part: str, found: Scan) -> float:
-    """The fraction, or the number, of the rows that are held out as this part."""
-    most = max(1, min(MOST_ROWS, MOST_BYTES // (4 * math.prod(found.event_shape))))
-    share = _SHARES[part]
+def _amount(share: float, found: Scan) -> float:
+    """What to keep apart: a share of the rows, or the most rows where the share would be more."""
+    most = max(1, min(MOST_KEPT_ROWS, MOST_KEPT_BYTES // (4 * math.prod(found.event_shape))))
     return share if round(share * found.num_data) <= most else most
 
 
@@ -177,9 +171,9 @@ def should_compile(config: Config, splits: Splits, device: torch.device) -> bool
         device: where it will be trained.
     """
     steps = config.epochs * math.ceil(len(splits.train) / config.batch_size)
-    if device.type != "cpu" or steps < _LONG or not torch_compiles():
+    if device.type != "cpu" or steps < LONG_RUN or not torch_compiles():
         return False
-    if config.estimator in ("exact", "marginal"):  # sums over all codes, whose trial takes long
+    if ESTIMATORS[config.estimator].sums_over_codes:  # whose trial run takes long
         return False
     shape = tuple(splits.train.event_shape)
     with RandomStream(config.seed):

@@ -1,4 +1,4 @@
-"""The memory that settings ask for, estimated before anything is built."""
+"""How much memory a run would take, estimated from its settings before anything is built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyro_dvae.specs import name_and_argument
 _FLOAT = 4
 """Bytes of a number in float32."""
 _STATES = 4
-"""Numbers per weight in training, at least: the weight, its gradient, and Adam's two moments."""
+"""Numbers per weight in training: the weight, its gradient, and Adam's two moments."""
 _PARTS = ("prior", "likelihood", "guide", "network")
 """Settings that may have a number after a colon."""
 _WORDS = {
@@ -40,9 +40,10 @@ def refuse_too_large(
 
     Args:
         config: the settings.
-        event_shape: of a datum.
-        num_data: N, which bounds the batch; None for a model that is not trained.
-        device: where the model will be; the CPU if None.
+        event_shape: the shape of a datum.
+        num_data: N, the number of training data, for a batch is never larger; None for a model
+            that is not trained.
+        device: where the model will be; None for the CPU.
 
     Raises:
         ValueError: the model, or a step of its training, takes more memory than is available.
@@ -59,21 +60,21 @@ def refuse_too_large(
 
 
 def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None = None) -> float:
-    """A lower bound on the bytes that a model takes.
+    """A lower bound on the bytes that a model takes: 4 W, or 4 (4 W + 2 B (e + S (2 D K + d))).
 
-    Without N these are its weights; with N, the training's four numbers per weight, and per step
-    B (e + S (2 D K + d)) numbers, forwards and backwards. B is the smaller one of batch size and
-    N, S the number of particles; e and d are what the linear layers of encoder and decoder put
-    out for one datum and one code, d at least the parameters of p(x|z).
+    The first is for a model that is not trained, with W weights. The second is for a training step
+    on a batch of B data with S particles: every weight has a gradient and two moments, and what
+    the layers put out is kept for the backward pass. e and d are the numbers that the linear
+    layers of the encoder put out for one datum, and those of the decoder for one code.
 
     Args:
         config: the settings.
-        event_shape: of a datum.
-        num_data: N, or None.
+        event_shape: the shape of a datum.
+        num_data: N, the number of training data; None for a model that is not trained.
 
     Returns:
-        Bytes; infinity where torch cannot count them. Networks of the user's own count
-        nothing, and a likelihood of the user's own counts one parameter per element.
+        Bytes; infinity where torch cannot count them. Networks of the user's own are left out,
+        and a likelihood of the user's own counts as one parameter per element.
     """
     shape = tuple(event_shape)
     own = config.encoder is not None or config.decoder is not None
@@ -103,15 +104,16 @@ def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None =
 
 
 def _outputs(network: nn.Module) -> int:
-    """Numbers that the linear layers put out for one input.
+    """The numbers that the linear layers put out for one input.
 
-    A run on the meta device would count those of convolutions too, but imports for seconds.
+    A forward pass on the meta device would count convolutions too, but it imports modules that
+    take seconds.
     """
     return sum(part.out_features for part in network.modules() if isinstance(part, nn.Linear))
 
 
 def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
-    """The settings with one of them at its default, where this one is smaller."""
+    """What could be lowered, and the settings with that one at its default."""
     default, settings = vars(Config()), vars(config)
     for name, what in _WORDS.items():
         usual, value = default[name], settings[name]

@@ -128,7 +128,7 @@ class TestCompile:
     def test_long_runs_are(
         self, pdvae: Run, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: bool
     ) -> None:
-        monkeypatch.setattr(resolve, "_LONG", 10)  # of 5 steps an epoch
+        monkeypatch.setattr(resolve, "LONG_RUN", 10)  # of 5 steps an epoch
         assert pdvae("fit", "run", *SMALL, "--epochs=2", *options)[0] == 0
         config = json.loads(Path("run/config.json").read_text())["config"]
         assert config["compile"] is expected
