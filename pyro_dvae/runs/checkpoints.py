@@ -1,4 +1,4 @@
-"""Run folders: made and found; the best weights in them, and the state to continue from."""
+"""Run folders are made and found here; their weights, and the state to continue from, are saved."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _PROGRESS: dict[str, Any] = {
 def create_run(folder: str | Path | None, name: str, root: str | Path = "runs") -> Path:
     """Make a new run folder, or take one in which no training has begun.
 
-    A folder without `config.json` and metrics is such: a training that was killed before it began
-    may have left the first weights there.
+    A folder that holds weights, but neither `config.json` nor metrics, may be taken: a training
+    that was killed before its first step leaves such a folder.
 
     Args:
-        folder: the folder; None numbers one below `root`: `<name>-<n>`.
-        name: of the numbered folder.
-        root: parent of numbered folders.
+        folder: the folder; None for a new one below `root`, `<name>-<n>`.
+        name: the name of the numbered folder, without its number.
+        root: the folder in which it is numbered.
 
     Raises:
-        ValueError: the folder exists and holds anything else, or cannot be made or written;
-            nothing is overwritten, and no empty folder is left behind.
+        ValueError: the folder exists and holds anything else, or it cannot be made or written.
+            Nothing is overwritten, and no empty folder is left behind.
     """
     path = Path(root) / name if folder is None else Path(folder)
     try:
@@ -86,21 +86,36 @@ def _numbered(root: Path, name: str) -> Path:
 
 
 def write_weights(folder: str | Path, weights: Mapping[str, Tensor], epoch: int) -> None:
-    """Write the best weights, in place of those that were there."""
+    """Write the best weights, in place of those that were there.
+
+    Args:
+        folder: the run's.
+        weights: the model's `state_dict`.
+        epoch: the epoch that they come from.
+
+    Raises:
+        FloatingPointError: a weight is NaN or infinite. Nothing was written.
+        OSError: the file cannot be written. What was there stays.
+    """
     write_tensors(Path(folder) / WEIGHTS, weights, {"epoch": epoch, "version": __version__})
 
 
 def write_state(folder: str | Path, state: TrainingState) -> None:
-    """Write what `Trainer.load_state_dict` continues from, in place of what was there."""
+    """Write the state that `Trainer.load_state_dict` continues from, in place of the one before.
+
+    Raises:
+        FloatingPointError: a number of the state is NaN or infinite. Nothing was written.
+        OSError: the file cannot be written. What was there stays.
+    """
     metadata = {"progress": state.progress, "version": __version__}
     write_tensors(Path(folder) / STATE, state.tensors, metadata)
 
 
 def read_state(folder: str | Path) -> TrainingState:
-    """Read what `write_state` wrote, on the CPU.
+    """Read the state that `write_state` wrote, on the CPU.
 
     Raises:
-        ValueError: no such file, or a damaged one.
+        ValueError: there is no such file, or it is damaged.
     """
     path = Path(folder) / STATE
     tensors, metadata = read_tensors(path, "the state of a training")

@@ -1,4 +1,4 @@
-"""Values from files against the types that they should have."""
+"""Checks that values from files have the types that they should have."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _WORDS = {
 
 
 def check_fields(values: Mapping[str, Any], types_by_name: Mapping[str, Any]) -> None:
-    """Raise a ValueError that names the first value of another type than the field's.
+    """Raise a ValueError that names the first value of a wrong type.
 
-    JSON has lists for tuples, and whole numbers for floats; both are taken.
+    JSON has lists where Python has tuples, and may have a whole number where Python has a float.
+    Both are right.
 
     Args:
-        values: by name; those without a type may be anything.
-        types_by_name: annotations of the kinds that JSON can hold.
+        values: name -> value. A value whose name has no type may be anything.
+        types_by_name: name -> type, of the kinds that JSON can hold.
     """
     for name, value in values.items():
         if name in types_by_name and not _is(value, types_by_name[name]):

@@ -28,16 +28,16 @@ _LATER = ("validation_log_marginal", "validation_information")
 _COMPARED = ("elbo", "log_marginal", "importance_bound", "posterior_gap", "active_latents")
 """Figures that have to be finite, for runs are compared by them."""
 _LONGEST = 2**24
-"""Bytes of a line: the information of 800,000 latents."""
+"""The most bytes of a line: enough for the information of 800,000 latents."""
 _PATIENCE = 60.0
-"""Seconds to wait for another process that adds its figures, which takes it a moment."""
+"""How many seconds to wait for another process that adds its figures, which takes it a moment."""
 
 
 def append_metrics(folder: str | Path, record: dict[str, Any]) -> None:
     """Add one line to `metrics.jsonl`, and flush it to the disk.
 
     Raises:
-        OSError: it cannot be written; names the path.
+        OSError: it cannot be written. The message names the path.
     """
     path = Path(folder) / METRICS
     try:
@@ -50,10 +50,10 @@ def append_metrics(folder: str | Path, record: dict[str, Any]) -> None:
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl` in order, without one that a killed writer left unfinished.
+    """The lines of `metrics.jsonl` in order, without a last one that a killed process left half.
 
     Raises:
-        ValueError: a line that no training writes.
+        ValueError: a line is there that no training writes.
         OSError: the file cannot be read.
     """
     path = Path(folder) / METRICS
@@ -74,7 +74,7 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The finished lines, one at a time: the file may be long."""
+    """The finished lines, one at a time, for the file may be long."""
     if not path.exists():
         return
     try:
@@ -152,7 +152,16 @@ def training_status(config: Config, epochs: Sequence[EpochRecord]) -> Status:
 
 
 def rewind_metrics(folder: str | Path, epoch: int, step: int) -> list[dict[str, Any]]:
-    """Drop the lines of `metrics.jsonl` after a step of the epoch after `epoch`; the rest."""
+    """Drop the lines of `metrics.jsonl` that a training will write again.
+
+    Args:
+        folder: the run's.
+        epoch: the number of complete epochs that the training continues after.
+        step: the number of complete steps in the next epoch.
+
+    Returns:
+        The lines that stay.
+    """
 
     def is_before(record: dict[str, Any]) -> bool:
         at = record.get("epoch", 0)
@@ -166,7 +175,7 @@ def rewind_metrics(folder: str | Path, epoch: int, step: int) -> list[dict[str, 
 
 
 class StoredEvaluation(NamedTuple):
-    """The figures of a part of a run's data, and whose they are."""
+    """The figures of a part of a run's data, and of which weights they are."""
 
     evaluation: Evaluation
     epoch: int
@@ -190,7 +199,7 @@ def write_evaluation(folder: str | Path, part: str, evaluation: Evaluation, epoc
 
 
 def write_figures(folder: str | Path, part: str, figures: dict[str, Any]) -> None:
-    """What `write_evaluation` does, with figures that are JSON already.
+    """Do what `write_evaluation` does, with figures that are JSON already.
 
     Other processes may do the same at the same time: a lock is held while the file is read,
     changed and written.
@@ -208,7 +217,7 @@ def write_figures(folder: str | Path, part: str, figures: dict[str, Any]) -> Non
 
 
 def read_evaluation(folder: str | Path) -> dict[str, Any]:
-    """The JSON in `evaluation.json`, by part of the data; empty where nothing was evaluated.
+    """What `evaluation.json` holds: part of the data -> figures; empty where there is no such file.
 
     Raises:
         ValueError: a damaged file.

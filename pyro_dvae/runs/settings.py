@@ -1,4 +1,4 @@
-"""`config.json`, what a run folder says of itself: written, read and checked."""
+"""`config.json`, a run's settings and the record of its data: written, read and checked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pyro_dvae.runs.storage import read_json, write_json
 from pyro_dvae.specs import name_and_argument
 
 FORMAT = 3
-"""Version of the folder's format; raised when an older reader would misread it."""
+"""The version of the folder's format. It is raised when older versions would misread it."""
 
 CONFIG = "config.json"
 
 _MOST_DIMENSIONS = 64
-"""Of a datum; PyTorch has no more."""
+"""The most dimensions of a datum, for PyTorch has no more."""
 _TOP = {"format": int, "pyro_dvae": str, "event_shape": list[int], "data": dict[str, Any]}
 _TOP |= {"config": dict[str, Any], "mark": str}
 _DATA: dict[str, Any] = {
@@ -43,7 +43,7 @@ _OPTIONS: dict[str, Any] = {
     "size": tuple[int, int] | None,
     "channels": int | None,
 }
-"""The types of what `config.json` holds beside the settings; further names may be anything."""
+"""The types of the values beside the settings. A value of another name may be anything."""
 
 
 class ConfigFile(NamedTuple):
@@ -163,10 +163,10 @@ def own_code(config: Config) -> list[str]:
 
 
 def read_config(folder: str | Path) -> ConfigFile:
-    """Read `config.json`; nothing that it names is imported.
+    """Read `config.json`. Code that it names is not imported.
 
     Raises:
-        ValueError: no run there, one of a newer format, or a damaged file.
+        ValueError: there is no run, one of a newer format, or a damaged file.
     """
     return _read_config(Path(folder))[0]
 
@@ -211,18 +211,19 @@ def _read_config(folder: Path) -> tuple[ConfigFile, object]:
 
 
 class _NewerFormatError(ValueError):
-    """Nothing is damaged."""
+    """The run is whole, but this version cannot read it."""
 
 
 def trusted_config(folder: str | Path, *, trust_code: bool = False) -> ConfigFile:
-    """Read `config.json`, for a model to be built.
+    """Read `config.json` where the model is to be built, which imports code that it names.
 
     Args:
         folder: the run's.
-        trust_code: see `load_run`.
+        trust_code: whether the user trusts that code, whoever made the run.
 
     Raises:
-        ValueError: see `read_config`; or the run names code and is not known to be the user's.
+        ValueError: there is no run, one of a newer format, or a damaged file; or the run names
+            code, this user did not make it here, and `trust_code` is False.
     """
     settings, mark = _read_config(Path(folder))
     own = own_code(settings.config)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, tensors without pickle, a lock."""
+"""Files that are whole or not there at all: atomic writes, tensors without pickle, a lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _METADATA, _CHECKSUMS = "pyro_dvae", "crc32"
 LOCK, PART = ".lock", ".part"
 
 MOST_JSON = 2**24
-"""Bytes of a file of JSON: the names of 500,000 columns. In memory they may be 20 times as many."""
+"""The most bytes of a file of JSON: enough to name 500,000 columns. In memory they may take 20
+times as much."""
 
 _UNSUPPORTED = {
     errno.EINVAL,
@@ -32,15 +33,21 @@ _UNSUPPORTED = {
     errno.ENOTSUP,
     errno.EOPNOTSUPP,
 }
-"""What file systems answer that cannot flush a folder (CIFS, some FUSE) or lock a file (NFS)."""
+"""The errors of file systems that cannot flush a folder (CIFS, some FUSE) or lock a file (NFS)."""
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside `path`, flush it to the disk, and put it in its place.
+    """Write a file beside `path`, flush it to the disk, and move it to `path`.
+
+    A process that is killed at any moment leaves at `path` what was there before, or the new file.
+
+    Args:
+        path: where the file is to be.
+        write: writes the file to the path that it is given, which lies in the same folder.
 
     Raises:
-        OSError: the file cannot be written; what was at `path` stays. The message names path and
-            free space.
+        OSError: the file cannot be written. What was at `path` stays. The message names the path
+            and the free space.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}{PART}")
@@ -50,7 +57,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
         _flush_folder(path.parent)
-    except BaseException as error:  # Ctrl-C too leaves nothing half written
+    except BaseException as error:  # after Ctrl-C, too, nothing half written stays
         with suppress(OSError):
             beside.unlink(missing_ok=True)
         if not isinstance(error, OSError):
@@ -60,7 +67,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    # Without it a power cut may undo the replacement; Windows cannot open folders.
+    # Without this, a power cut may undo the move. Windows cannot open folders.
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -73,11 +80,15 @@ def _flush_folder(folder: Path) -> None:
 
 
 def read_whole(path: Path, most: int) -> bytes:
-    """The bytes of a regular file of at most `most`; what is no file, a pipe say, is not opened.
+    """The bytes of a regular file. Anything else, such as a pipe, is not opened.
+
+    Args:
+        path: the file.
+        most: the most bytes that it may have.
 
     Raises:
         OSError: there is no such file, or it cannot be read.
-        ValueError: it is no regular file, or a longer one.
+        ValueError: it is not a regular file, or it is longer.
     """
     regular(path)
     with path.open("rb") as file:
@@ -105,7 +116,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
     Raises:
         ValueError: it would be longer than `read_json` reads.
-        OSError: see `write_atomically`.
+        OSError: the file cannot be written. What was there stays.
     """
     text = json.dumps(content, indent=2) + "\n"
     if len(text) > MOST_JSON:
@@ -117,7 +128,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def regular(path: Path) -> None:
-    """Raise unless a path leads to a regular file: opening a pipe would wait for ever."""
+    """Raise a ValueError if a path leads to something else than a regular file.
+
+    To open a pipe that nobody writes into would wait for ever.
+    """
     if path.exists() and not path.is_file():
         raise ValueError("something that is no regular file")
 
@@ -125,15 +139,20 @@ def regular(path: Path) -> None:
 def write_tensors(
     path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
 ) -> None:
-    """Write tensors, and plain values as JSON, into one safetensors file, with checksums.
+    """Write tensors, and plain values as JSON, into one safetensors file with checksums.
 
-    The checksums are CRC-32: they are there to notice damage, not forgery. CRC-32 notices every
-    single flipped bit and every burst of up to 32 bits, and takes 1 ms for 1.4 MB; BLAKE2b would
-    take 8 ms, each time that a training is saved.
+    The checksums are CRC-32. They notice damage, which is their purpose, and not forgery. CRC-32
+    notices every single flipped bit and every burst of up to 32 bits. It takes 1 ms for 1.4 MB,
+    where BLAKE2b would take 8 ms each time that a training is saved.
+
+    Args:
+        path: the file.
+        tensors: name -> tensor.
+        metadata: the plain values.
 
     Raises:
-        FloatingPointError: a tensor holds NaN or infinity; nothing was written.
-        OSError: see `write_atomically`.
+        FloatingPointError: a tensor holds NaN or infinity. Nothing was written.
+        OSError: the file cannot be written. What was there stays.
     """
     for name, value in tensors.items():
         if value.is_floating_point() and not value.isfinite().all():
@@ -144,14 +163,14 @@ def write_tensors(
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     checksums = {"": zlib.crc32(json.dumps(metadata).encode())}
     checksums |= {name: _checksum(name, value) for name, value in contiguous.items()}
-    # Under one name, for safetensors writes several in an order that changes. Not save_file, whose
-    # file only its owner may read.
+    # The metadata are one text, for safetensors writes several in an order that changes. Its
+    # `save_file` would make a file that only its owner may read.
     content = save(contiguous, {_METADATA: json.dumps({**metadata, _CHECKSUMS: checksums})})
     write_atomically(path, lambda beside: beside.write_bytes(content))
 
 
 def _checksum(name: str, value: Tensor) -> int:
-    """CRC-32 of a tensor's name, type, shape and bytes."""
+    """The CRC-32 of a tensor's name, type, shape and bytes."""
     about = f"{name} {value.dtype} {tuple(value.shape)}".encode()
     return zlib.crc32(value.flatten().view(torch.uint8).numpy().data, zlib.crc32(about))
 
@@ -159,16 +178,20 @@ def _checksum(name: str, value: Tensor) -> int:
 def read_tensors(
     path: str | Path, what: str, shapes: Mapping[str, torch.Size] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_tensors` wrote, on the CPU; nothing in the file is executed.
+    """Read the tensors and the metadata that `write_tensors` wrote, on the CPU.
+
+    Nothing in the file is executed. A file without checksums, which old versions wrote, is read
+    too.
 
     Args:
         path: the file.
-        what: it holds, for messages.
-        shapes: names and shapes that it must have, looked at before any tensor is read.
+        what: what the file should hold, for messages.
+        shapes: name -> shape that each tensor must have, which is checked before any tensor is
+            read; None to take any.
 
     Raises:
-        ValueError: no such file, a damaged one, other shapes, or numbers that are not finite. A
-            file without checksums, from a version before them, is read as it is.
+        ValueError: there is no such file, it is damaged, it has other shapes, or a number is not
+            finite.
     """
     path = Path(path)
     try:
@@ -200,13 +223,15 @@ def read_tensors(
 
 @contextmanager
 def only_writer(folder: str | Path) -> Iterator[None]:
-    """Hold the folder's lock, which ends with this process however that ends.
+    """Hold the lock of a folder. The lock ends with this process, however that ends.
 
-    Also removes what a killed writer left half written. On a file system without locks a warning
-    says that nothing keeps others out.
+    What a killed process left half written is removed.
 
     Raises:
-        ValueError: another process holds it, or it cannot be made.
+        ValueError: another process holds the lock, or it cannot be made.
+
+    Warns:
+        UserWarning: the file system has no locks, so that nothing keeps other processes out.
     """
     folder = Path(folder)
     try:
@@ -223,10 +248,14 @@ def only_writer(folder: str | Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, seconds: float = 0) -> Iterator[None]:
-    """Hold the lock that the file `path` stands for, waiting for it at most so many seconds.
+    """Hold the lock that the file `path` stands for.
+
+    Args:
+        path: the file.
+        seconds: how long to wait for another process that holds the lock.
 
     Raises:
-        Timeout: another process holds it.
+        Timeout: another process still holds it.
         ValueError: the file cannot be made.
     """
     lock = FileLock(path, timeout=seconds)

@@ -1,4 +1,4 @@
-"""Tables of codes and of what is decoded from them, a row a datum: NumPy files and CSV."""
+"""Tables with one row per datum, of codes or of decoded data: NumPy files and CSV."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from pyro_dvae.data.read.errors import regular_file, user_path
 from pyro_dvae.runs.storage import write_atomically
 
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
-"""Whole numbers that int64 holds; `int` alone would read "1_0" too."""
+"""A whole number that int64 holds. `int` alone would read "1_0" too."""
 
 
 class CodeTable(NamedTuple):
-    """N codes of a file, and what it tells of the data they belong to."""
+    """N codes of a file, and what the file tells of the data that were encoded."""
 
     codes: Tensor
     """(N, D) categories 0 to K - 1, int64."""
     labels: Tensor | None
     """(N,) int64."""
     rows: Tensor | None
-    """(N,) int64, where each was in the data that were encoded; only a CSV tells it."""
+    """(N,) int64, the row that each had among these data; None where the file does not tell."""
 
 
 def read_codes(
     path: Path | str, num_latents: int, num_categories: int, key: str | None = None
 ) -> CodeTable:
-    """Read codes as category indices; nothing in the file is executed.
+    """Read codes as category indices. Nothing in the file is executed.
 
     Args:
-        path: A `.csv` with the columns z1 to zD and perhaps `index` and `label`, in any order; or
-            a `.npz` or `.npy` of integers (N, D), as `load_array` takes it.
+        path: A `.csv` with the columns z1 to zD, and perhaps `index` and `label`, in any order; or
+            a `.npz` or `.npy` of integers (N, D).
         num_latents: D.
         num_categories: K.
-        key: Name of the array, where a `.npz` holds several.
+        key: The name of the array, where a `.npz` holds several.
 
     Returns:
         The rows, in the order of the file.
 
     Raises:
-        DataError: If the file cannot be read, is no table of codes of this shape, or holds
-            anything but whole numbers 0 to K - 1; the message names the first bad place.
+        DataError: If the file cannot be read, is not a table of codes of this shape, or holds
+            anything but whole numbers 0 to K - 1. The message names the first bad place.
     """
     path = user_path(path)
     if path.suffix.lower() not in (".csv", ".npz", ".npy"):
@@ -84,19 +84,21 @@ def write_rows(
     labels: Tensor | None = None,
     index: Tensor | None = None,
 ) -> None:
-    """Write an array of N rows block by block as it comes, and put the file in its place.
+    """Write an array of N rows block by block, so that memory holds one block at a time.
 
     Args:
         path: A `.npz`, a `.npy` (of the array alone) or, for codes (N, D) and their probabilities
             (N, D, K), a `.csv`.
-        name: Of the array in a `.npz`.
-        blocks: (B, ...) of the rows in order, at least one; memory holds one at a time.
+        name: The name of the array in a `.npz`.
+        blocks: Blocks (B, ...) of the rows in order, at least one.
         num_rows: N.
-        labels: (N,), the array `labels` or the column `label`.
-        index: (N,), the array `index` or the column of this name, which counts if it is None.
+        labels: (N,), written as the array `labels` of a `.npz` or the column `label` of a `.csv`;
+            or None.
+        index: (N,), written as the array or the column `index`. If it is None, the column counts
+            from 0, and there is no such array.
 
     Raises:
-        OSError: The file cannot be written; what was there stays.
+        OSError: The file cannot be written. What was there stays.
     """
     blocks = iter(blocks)
     first = next(blocks)
@@ -128,15 +130,16 @@ def write_rows(
 def write_csv(
     path: str | Path, header: Sequence[str], rows: Iterable[Iterable[int | float]]
 ) -> None:
-    """Write a table of numbers row by row as they come, and put the file in its place.
+    """Write a table of numbers row by row, so that memory holds one row at a time.
 
     Args:
         path: The file.
-        header: Names of the columns.
-        rows: Their values. Floats get 9 digits, which tell any two of single precision apart.
+        header: The names of the columns.
+        rows: Their values. A float gets 9 digits, which tell any two floats of single precision
+            apart.
 
     Raises:
-        OSError: The file cannot be written; what was there stays.
+        OSError: The file cannot be written. What was there stays.
     """
 
     def write(beside: Path) -> None:
@@ -150,7 +153,7 @@ def write_csv(
 
 
 def code_columns(shape: Sequence[int]) -> list[str]:
-    """z1, ..., zD for the shape (D,); z1_0, ..., z1_K-1, z2_0, ... for (D, K)."""
+    """The names of columns: z1 to zD for the shape (D,); z1_0, z1_1, ..., zD_K-1 for (D, K)."""
     latents = [f"z{latent + 1}" for latent in range(shape[0])]
     if len(shape) == 1:
         return latents
