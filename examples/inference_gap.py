@@ -111,6 +111,7 @@ def main() -> None:
             vae,
             RlooELBO(4),
             train,
+            None,
             epochs=args.epochs,
             averaging=0.999,
             annealing=min(10, args.epochs),

@@ -114,6 +114,7 @@ def main() -> None:
             vae,
             elbo,
             train,
+            None,
             epochs=args.epochs,
             learning_rate=2e-3,
             averaging=0.99,

@@ -53,6 +53,8 @@ from_scratch: Any = import_module("from_scratch")
 
 BATCH_SIZE, LEARNING_RATE = 100, 5e-4
 PLAIN = "plain SVI"
+PLAIN_STEPS: dict[str, Any] = {"averaging": 0.0, "annealing": 0}
+"""The settings of a step that does no more than the other contenders do."""
 SHARES = {"steps": 0.5, "evaluation": 0.6, "captured": 0.9}
 """Part -> the share of the time after which no further round of the part begins."""
 Call = Callable[[], object]
@@ -77,7 +79,7 @@ class Bench:
 
     def ours(self, elbo: Any, **options: Any) -> Call:
         """An epoch of `Trainer`, with its work between epochs."""
-        options |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
+        options |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE, **PLAIN_STEPS}
         records = Trainer(self.vae(), elbo, BinaryImages(self.images), **options).run(sys.maxsize)
         return lambda: next(records)
 
@@ -164,31 +166,20 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def steps(self, until: float) -> Rows:
-        """Time a step whose operations Python sends to the device one by one."""
+    def steps(self, until: float, capture: bool) -> Rows:
+        """Time a step, whose operations Python sends one by one or which is a CUDA graph."""
         mean = partial(ReinforceELBO, baseline="running_mean")
+        ours, name = partial(self.ours, capture=capture), "captured" if capture else "ours"
         build: dict[str, Callable[[], Call]] = {
             PLAIN: self.plain_svi,
-            "by hand": self.by_hand,
-            "ours": lambda: self.ours(mean()),
-            "ours, RLOO 4": lambda: self.ours(RlooELBO(4)),
-            "ours, bfloat16": lambda: self.ours(mean(), bfloat16=True),
+            name: lambda: ours(mean()),
+            f"{name}, RLOO 4": lambda: ours(RlooELBO(4)),
+            f"{name}, bfloat16": lambda: ours(mean(), bfloat16=True),
         }
+        if not capture:
+            build["by hand"] = self.by_hand
         if not self.quick:  # compiling needs a compiler, and most of a minute
-            build["ours, compiled"] = lambda: self.ours(mean(), compiled=True)
-        return _against(PLAIN, self.measure(build, until, self.num_steps))
-
-    def captured_steps(self, until: float) -> Rows:
-        """Time a step that is captured as a CUDA graph, again beside plain SVI."""
-        mean = partial(ReinforceELBO, baseline="running_mean")
-        build: dict[str, Callable[[], Call]] = {
-            PLAIN: self.plain_svi,
-            "captured": lambda: self.ours(mean(), capture=True),
-            "captured, bfloat16": lambda: self.ours(mean(), capture=True, bfloat16=True),
-            "captured, RLOO 4": lambda: self.ours(RlooELBO(4), capture=True),
-        }
-        if not self.quick:
-            build["captured, compiled"] = lambda: self.ours(mean(), capture=True, compiled=True)
+            build[f"{name}, compiled"] = lambda: ours(mean(), compiled=True)
         return _against(PLAIN, self.measure(build, until, self.num_steps))
 
     def evaluation(self, until: float) -> Rows:
@@ -215,7 +206,7 @@ class Bench:
             for flag in (False, True):
                 torch.manual_seed(0)
                 options: dict[str, Any] = {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
-                options |= {"averaging": 0.99, "capture": capture, "bfloat16": flag}
+                options |= {"averaging": 0.99, "annealing": 0, "capture": capture, "bfloat16": flag}
                 name = f"{estimator}, {'bfloat16' if flag else 'float32'}"
                 try:
                     data = BinaryImages(train.to(self.device))
@@ -288,20 +279,14 @@ def main() -> None:
     }
     print(", ".join(f"{key} {value}" for key, value in setting.items()))
     size = 200 if args.quick else len(images.train)
-    train, test = images.train[:size], images.test[:size]
+    elbos = partial(bench.elbos, images.train[:size], images.test[:size], args.epochs)
     begin = {name: start + share * args.seconds for name, share in SHARES.items()}
     parts: dict[str, tuple[str, Callable[[], Rows]]] = {
-        "steps": (f"a step, to {PLAIN}", lambda: bench.steps(begin["steps"])),
+        "steps": (f"a step, to {PLAIN}", lambda: bench.steps(begin["steps"], False)),
         "evaluation": ("evaluation", lambda: bench.evaluation(begin["evaluation"])),
-        "elbos": (
-            f"validation after {args.epochs} epochs",
-            lambda: bench.elbos(train, test, args.epochs, False),
-        ),
-        "captured": (f"captured, to {PLAIN}", lambda: bench.captured_steps(begin["captured"])),
-        "captured_elbos": (
-            "validation, captured",
-            lambda: bench.elbos(train, test, args.epochs, True),
-        ),
+        "elbos": (f"validation, epoch {args.epochs}", lambda: elbos(False)),
+        "captured": (f"captured, to {PLAIN}", lambda: bench.steps(begin["captured"], True)),
+        "captured_elbos": ("validation, captured", lambda: elbos(True)),
     }
     report: dict[str, Any] = {"setting": setting}
     for key, (title, part) in parts.items():

@@ -82,7 +82,8 @@ def zeros_and_ones(images: torch.Tensor) -> torch.Tensor:
 
 def epoch(vae: Any, images: torch.Tensor, batch_size: int) -> Call:
     """An epoch of `Trainer`, with shuffling, binarisation and its work between epochs."""
-    trainer = Trainer(vae, ReinforceELBO(), BinaryImages(images), batch_size=batch_size)
+    options: dict[str, Any] = {"batch_size": batch_size, "averaging": 0.0, "annealing": 0}
+    trainer = Trainer(vae, ReinforceELBO(), BinaryImages(images), **options)
     records = trainer.run(sys.maxsize)
     return lambda: next(records)
 

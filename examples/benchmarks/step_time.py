@@ -76,6 +76,7 @@ def make_vae(images: Tensor, hidden: tuple[int, int]) -> DiscreteVAE:
 def ours(images: Tensor, hidden: tuple[int, int], elbo: Any, **options: Any) -> Epoch:
     """An epoch of `Trainer`, as the command line uses it."""
     options |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
+    options |= {"averaging": 0.0, "annealing": 0}  # no more than the other contenders do
     trainer = Trainer(make_vae(images, hidden), elbo, BinaryImages(images), **options)
     records = trainer.run(sys.maxsize)
     return lambda: next(records)
