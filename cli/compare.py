@@ -1,4 +1,4 @@
-"""`pdvae compare`: runs in one table, best ELBO first."""
+"""`pdvae compare`: several runs in one table."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _HEADINGS = {
     "num_particles": "particles",
     "learning_rate": "lr",
 }
-"""Of settings whose name is long."""
+"""Setting with a long name -> heading of its column."""
 
 
 class Row(NamedTuple):
-    """A run as `compare` sees it."""
+    """One run, and what the table shows of it."""
 
     run: RunInfo
     settings: dict[str, Any]
-    """What decided the run, its data and the library's version too."""
+    """Everything that decided the run: its settings, its data, and the version of the library."""
     measured: dict[str, Any]
-    """What runs must share to be compared."""
+    """What must be the same in all runs, so that their figures can be compared."""
     epochs: list[EpochRecord]
     scores: Evaluation | None
     notes: list[str]
@@ -45,24 +45,26 @@ class Row(NamedTuple):
 
     @property
     def datum(self) -> str:
-        """What a datum is called."""
+        """What to call a datum."""
         return unit(self.run.event_shape)
 
     @property
     def seconds(self) -> float:
-        """Spent in training steps."""
+        """How long the training steps took."""
         return self.epochs[-1].seconds if self.epochs else 0.0
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
-    split: Annotated[Part, typer.Option(help="Part of the runs' data.")] = Part.test,
+    runs: Annotated[list[Path], typer.Argument(help="The runs' folders.", show_default=False)],
+    split: Annotated[Part, typer.Option(help="The part of their data.")] = Part.test,
     as_json: JsonOption = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Show runs that are not comparable, and mark them.")
+        bool, typer.Option("--force", help="Show runs that cannot be compared too, and mark them.")
     ] = False,
 ) -> None:
-    """Compare runs in one table, best ELBO first, by the figures that fit and evaluate stored.
+    """Compare runs in one table, best ELBO first.
+
+    The figures are those that fit and evaluate have stored in the run folders.
 
     Example: pdvae compare runs/* --split test
     """
@@ -119,7 +121,7 @@ def _read(folder: Path, part: str) -> Row:
 
 
 def _values(config: Config) -> str:
-    """What p(x|z) is one of; other likelihoods of the same values can be compared."""
+    """What kind of values x has. Likelihoods of the same kind can be compared."""
     from pyro_dvae.data import kind_of, levels_of
     from pyro_dvae.runs import own_code
 
@@ -210,7 +212,7 @@ def _content(row: Row) -> dict[str, Any]:
 
 
 def _differing(rows: list[Row]) -> list[str]:
-    """Settings that are not the same in all runs; how many epochs is told by what was trained."""
+    """The settings that are not the same in all runs, but epochs, which has a column of its own."""
     first = rows[0].settings
     return [
         name

@@ -1,4 +1,4 @@
-"""Where all prints go through: standard output and error that cost a command nothing."""
+"""Standard output and error: what is printed can never end a command."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from typing import Any, TextIO
 from .naming import with_options
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Names of files and of columns may hold what a terminal obeys."""
+"""Characters that a terminal obeys. The names of files and columns may hold them."""
 _PLAIN = str.maketrans({"±": "+-", "–": "-"})
-"""For encodings that know no better."""
+"""What to write in their place where the encoding lacks them."""
 
 
 class Output(io.TextIOBase):
-    """A stream to print to, which never raises.
+    """A stream to print to that never raises.
 
     Characters that its encoding lacks are written in ASCII, and control characters as escapes.
-    After a write that failed, all that follows is dropped.
+    After a failed write, everything that follows is dropped.
 
     Args:
-        stream: the real one; None where it is closed.
-        plain: write control characters as they are, as a progress bar wants it.
+        stream: the real stream; None where it is closed.
+        plain: whether to write control characters as they are, which a progress bar needs.
     """
 
     def __init__(self, stream: TextIO | None, plain: bool = False) -> None:
         self.stream = stream
         self.plain = plain
         self.error: Exception | None = None
-        """Why a write failed."""
+        """Why a write failed; None where all were written."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream."""
+        """The encoding of the stream."""
         return getattr(self.stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
+        """Write as much as can be written."""
         shown = text if self.plain else _CONTROL.sub(lambda c: f"\\x{ord(c[0]):02x}", text)
         if self.stream is not None and self.error is None:
             try:
@@ -73,28 +73,28 @@ class Output(io.TextIOBase):
             os.close(null)
 
     def isatty(self) -> bool:
-        """Whether a person reads it."""
+        """Whether it is a terminal, which a person reads."""
         with suppress(ValueError):
             return self.stream is not None and self.stream.isatty()
         return False
 
     def fileno(self) -> int:
-        """Of the stream."""
+        """The number of the stream's file."""
         if self.stream is None:
             raise io.UnsupportedOperation("fileno")
         return self.stream.fileno()
 
     def writable(self) -> bool:
-        """Always."""
+        """It can be written to, even if nothing comes of it."""
         return True
 
 
 @contextmanager
 def surviving_output() -> Iterator[Output]:
-    """Have standard output and error survive what they are connected to.
+    """Let standard output and error survive a closed pipe, a full disk, or no terminal at all.
 
     Yields:
-        Standard output; its `error` tells at the end whether all was written.
+        Standard output. At the end its `error` tells whether all was written.
     """
     for number in range(3):  # else the next file that is opened becomes standard output
         try:
@@ -113,24 +113,24 @@ def surviving_output() -> Iterator[Output]:
 
 
 def complain(message: str) -> None:
-    """Print one line to standard error, in which settings are named as options."""
+    """Print one line to standard error, with options in place of the library's settings."""
     shown = with_options(" ".join(message.split()))
     print(f"pdvae: {shown}", file=sys.stderr, flush=True)
 
 
 def note(message: str) -> None:
-    """Print to standard error what is worth knowing, and not wrong."""
+    """Print to standard error what the user should know, although nothing is wrong."""
     print(with_options(message), file=sys.stderr)
 
 
 @contextmanager
 def warnings_in_lines() -> Iterator[None]:
-    """Print warnings as all else that is wrong."""
+    """Print each warning as one line, as `complain` does."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: complain(str(message))
         yield
 
 
 def for_a_bar(stream: Any) -> Any:
-    """The stream for a progress bar, whose control characters are meant."""
+    """The same stream for a progress bar, which writes control characters on purpose."""
     return Output(stream.stream, plain=True) if isinstance(stream, Output) else stream

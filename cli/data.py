@@ -1,4 +1,4 @@
-"""`pdvae data`: what data are, before anything is trained on them."""
+"""`pdvae data`: a look at data before anything is trained on them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ def data(
     path: Annotated[
         str,
         typer.Argument(
-            help=".npy, .npz, .csv, .tsv, .parquet, IDX, a folder of images, or a data set's name."
+            help="A .npy, .npz, .csv, .tsv, .parquet or IDX file, a folder of images, or the name "
+            "of a data set."
         ),
     ],
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of a named data set's files; else the cache.")
+        Path | None,
+        typer.Option(
+            help="The folder of a named data set. If left out: $PDVAE_DATA_DIR, else the cache."
+        ),
     ] = None,
     key: KeyOption = None,
     columns: ColumnsOption = None,
@@ -43,7 +47,9 @@ def data(
     channels: ChannelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at every value of data: shape, type, range, gaps, classes, and what can model them.
+    """Tell what data are, and which likelihoods can model them.
+
+    Every value is looked at: shape, type, range, missing values, duplicates, classes.
 
     Example: pdvae data measurements.csv --labels species
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyro_dvae.runs.tables import CodeTable
 
 _DRAWN = 100
-"""Images in a PNG, at most."""
+"""The most images in a PNG."""
 
 
 def decode(
@@ -26,23 +26,25 @@ def decode(
         list[Path],
         typer.Argument(
             metavar="[RUN] CODES",
-            help="Run folder, the newest below runs/ if left out; and a .csv, .npz or .npy of "
-            "category indices, as pdvae encode writes them.",
+            help="The run's folder, or nothing for the newest below runs/; then a .csv, .npz or "
+            ".npy of codes, as pdvae encode writes them.",
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="A .npz, .npy or .png (a grid) to write.")
+        Path, typer.Option("--output", "-o", help="The .npz, .npy or .png (a grid) to write.")
     ],
     key: KeyOption = None,
     means: Annotated[
-        bool, typer.Option("--means/--draws", help="Means of p(x|z), or draws from it.")
+        bool, typer.Option("--means/--draws", help="The means of p(x|z), or draws from it.")
     ] = True,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
 ) -> None:
-    """Decode codes into images; labels and order are kept.
+    """Decode codes into images, or into rows.
+
+    Their order and their labels are kept.
 
     Example: pdvae decode runs/mnist-d4k8-rloo-1 codes.csv -o images.npz
     """

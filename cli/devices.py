@@ -8,7 +8,7 @@ from .options import Device, fail
 
 
 def pick_device(device: Device) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU; any other must be there."""
+    """The device to compute on. `auto` is CUDA where there is one, and else the CPU."""
     if device is Device.auto:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     there = {

@@ -22,19 +22,24 @@ from .rows import (
 
 
 def encode(
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .csv or .npz to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .csv or .npz to write.")],
     run: RunArgument = None,
     data: DataOption = "test",
     data_dir: DataDirOption = None,
     key: KeyOption = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="All of q(z|x), not its most probable code.")
+        bool,
+        typer.Option(
+            "--probabilities", help="Write all of q(z|x), in place of its most probable code."
+        ),
     ] = False,
     force: ForceOption = False,
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
 ) -> None:
-    """Encode data into category indices 0 to K-1, or probabilities, of z1 to zD.
+    """Encode data into their most probable codes.
+
+    A code is a category, 0 to K-1, for each of the latents z1 to zD.
 
     Example: pdvae encode runs/mnist-d4k8-rloo-1 --data test -o codes.csv
     """

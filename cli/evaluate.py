@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: RunArgument = None,
-    split: Annotated[Part, typer.Option(help="Part of the run's data.")] = Part.test,
+    split: Annotated[Part, typer.Option(help="The part of the run's data.")] = Part.test,
     iw_samples: Annotated[
         int,
         typer.Option(
@@ -53,7 +53,9 @@ def evaluate(
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
 ) -> None:
-    """Evaluate a run's best weights: ELBO, bounds, log p(x), the gaps, and what latents carry.
+    """Evaluate a run on a part of its data: ELBO, bounds, log p(x).
+
+    Also printed are the gaps between these, and what each latent tells about the data.
 
     Example: pdvae evaluate runs/mnist-d4k8-rloo-1 --split test
     """
@@ -101,7 +103,10 @@ def _heading(run: Run, epochs: list[EpochRecord]) -> str:
 
 
 def _collapse(scores: Evaluation, epochs: list[EpochRecord], epoch: int) -> str | None:
-    """What has collapsed, and since when, with these figures for those of the weights' epoch."""
+    """Which latents have collapsed, and since when; None where none has.
+
+    These figures take the place of those that the training wrote for the weights' epoch.
+    """
     from pyro_dvae.evaluation import describe_collapse
 
     rows = [record.validation_information for record in epochs]

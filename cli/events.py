@@ -1,4 +1,4 @@
-"""TensorBoard's event files."""
+"""The event files that TensorBoard reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def require_tensorboard() -> None:
-    """Refuse `--tensorboard` where it is not installed, before anything is made."""
+    """Refuse `--tensorboard` where the package is missing, before anything is made."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
@@ -23,7 +23,7 @@ def require_tensorboard() -> None:
 
 
 def event_log(folder: Path, first_epoch: int) -> Any:
-    """The writer of a run's event files; what it had written from `first_epoch` on is hidden."""
+    """The writer of a run's event files. It hides what was written before from `first_epoch` on."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)

@@ -20,23 +20,26 @@ def fit_prior(
     run: RunArgument = None,
     run_dir: Annotated[
         Path | None,
-        typer.Argument(help="New folder for the run; <run>-<prior>-<n> beside it if left out."),
+        typer.Argument(help="A new folder. If left out: <run>-<prior>-<n> beside the run."),
     ] = None,
     prior: Annotated[
-        str, typer.Option(help="autoregressive, mixture:20, vamp, rbm, ...; the README lists all.")
+        str, typer.Option(help="p(z): autoregressive, mixture:20, vamp, rbm, ... (see the README).")
     ] = "autoregressive",
     epochs: Annotated[int, typer.Option(help="The most epochs to train.")] = 50,
     patience: Annotated[
-        int, typer.Option(help="Epochs without a better validation ELBO before stopping; 0: never.")
+        int,
+        typer.Option(help="Stop after so many epochs without a better validation ELBO. 0: never."),
     ] = 10,
-    batch_size: Annotated[int, typer.Option(help="Data a step.")] = 100,
-    lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
+    batch_size: Annotated[int, typer.Option(help="Data per step.")] = 100,
+    lr: Annotated[float, typer.Option(help="The learning rate of Adam.")] = 1e-3,
     data_dir: DataDirOption = None,
     seed: RunSeedOption = None,
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
 ) -> None:
-    """Fit a prior to the codes of a trained run, all else as it is; the run itself stays too.
+    """Fit a prior to the codes of a trained run, as a new run.
+
+    Encoder, decoder, likelihood and guide stay as they are, and so does the trained run.
 
     Example: pdvae fit-prior runs/mnist-d4k8-rloo-1 --prior autoregressive
     """

@@ -61,7 +61,9 @@ def gradients(
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
 ) -> None:
-    """Measure every estimator's gradient against the exact one, encoder and decoder apart.
+    """Measure the bias, the variance and the cost of estimators.
+
+    Each gradient is compared with the exact one, for the encoder and for the decoder.
 
     Example: pdvae gradients --fresh --draws 100 --plot gradients.png
     """

@@ -1,4 +1,4 @@
-"""`pdvae info`: what a run folder is, and what can be done with it."""
+"""`pdvae info`: what a run folder holds, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ T = TypeVar("T")
 
 def info(
     run: Annotated[
-        Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
+        Path | None, typer.Argument(help="The run's folder. If left out: the newest below runs/.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what a run folder holds, whether all of it can be read, and how to go on.
+    """Tell what a run folder holds, and how to continue the run.
+
+    All of it is read. What is damaged is named, with exit status 1.
 
     Example: pdvae info runs/mnist-d4k8-rloo-1
     """
@@ -45,7 +47,7 @@ def info(
 
 
 def _content(folder: Path) -> dict[str, Any]:
-    """Everything that can be read, and under "damaged" why the rest cannot."""
+    """Everything that can be read; and under "damaged", why the rest cannot be read."""
     from pyro_dvae.runs import (
         STATE,
         data_to_json,
@@ -95,7 +97,7 @@ def _content(folder: Path) -> dict[str, Any]:
 
 
 def _stopped(folder: Path) -> dict[str, int]:
-    """Where a training would continue from."""
+    """The epoch and the step that a training would continue after."""
     from pyro_dvae.runs import STATE, read_state
 
     progress = read_state(folder).progress
@@ -206,5 +208,5 @@ def _setting_lines(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _under(label: str, texts: list[str]) -> list[tuple[str, str]]:
-    """The label at the first text only."""
+    """Lines for several texts, with the label before the first of them alone."""
     return [(label if i == 0 else "", text) for i, text in enumerate(texts)]

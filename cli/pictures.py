@@ -1,4 +1,4 @@
-"""Where commands draw: settings of a user's matplotlib cannot spoil a picture, nor end a run."""
+"""How commands draw, so that a user's own settings of matplotlib can do no harm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Draw with matplotlib's defaults, whatever its file, or a notebook's environment, says.
+    """Draw with matplotlib's defaults, whatever the user's settings say.
 
     `text.usetex` needs LaTeX, and `MPLBACKEND` a package of the notebook's; nothing is shown here.
     """

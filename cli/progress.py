@@ -1,4 +1,4 @@
-"""How far the training is: a bar on a terminal, a line an epoch elsewhere."""
+"""How far the training is: a progress bar on a terminal, and one line per epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Shows epochs.
+    """Shows how far a training is.
 
     Args:
-        epochs: in all.
-        done: of them, before.
-        value: what the training value is, "ELBO" or another.
-        datum: what a datum is called.
+        epochs: the number of epochs in all.
+        done: the number of epochs that are complete already.
+        value: what the training reports: the "ELBO", or the name of another value.
+        datum: what to call a datum.
     """
 
     def __init__(self, epochs: int, done: int, value: str, datum: str = "image") -> None:
@@ -56,11 +56,11 @@ class Progress:
             self.bar.stop()
 
     def step(self, step: int, steps: int) -> None:
-        """A step of an epoch is done."""
+        """Show that a step of an epoch is done."""
         self.bar.update(self.task, completed=round(self.done + step / steps, 2))
 
     def epoch(self, record: EpochRecord) -> None:
-        """An epoch is done."""
+        """Show that an epoch is done."""
         self.done = record.epoch
         train = f"{record.train_elbo:.2f}"
         held_out = "none" if record.validation_elbo is None else f"{record.validation_elbo:.2f}"

@@ -1,4 +1,4 @@
-"""Options that say how a user's data are read; nothing here imports torch."""
+"""Options that say how a user's data are read. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ import typer
 from .options import fail
 
 KeyOption = Annotated[
-    str | None, typer.Option(help="Name of the array in a .npz file that holds several.")
+    str | None, typer.Option(help="The name of the array in a .npz file, where it holds several.")
 ]
 ColumnsOption = Annotated[
     str | None,
-    typer.Option(help="Columns of a table, names or numbers from 0: a,b,7-9; all if left out."),
+    typer.Option(
+        help="Columns of a table, by names or by numbers from 0: a,b,7-9. If left out: all."
+    ),
 ]
 HeaderOption = Annotated[
     bool | None,
     typer.Option(
         "--header/--no-header",
-        help="Whether the first line of a .csv or .tsv names the columns; told by its cells if "
-        "left out.",
+        help="Whether the first line of a .csv or .tsv file names the columns. If left out: its "
+        "cells tell.",
     ),
 ]
 LabelsOption = Annotated[
-    str | None, typer.Option(help="Column of a table, or array of a .npz file, with the labels.")
+    str | None,
+    typer.Option(help="The column of a table, or the array of a .npz file, that holds the labels."),
 ]
 SizeOption = Annotated[
     str | None, typer.Option(metavar="HxW", help="Resize images to this height and width.")
 ]
 ChannelsOption = Annotated[
-    int | None, typer.Option(help="Convert images to 1 (grey) or 3 (RGB) channels.")
+    int | None, typer.Option(help="Convert images to grey (1 channel) or to RGB (3 channels).")
 ]
 
 READING = ("key", "columns", "labels", "header", "size", "channels")
-"""The names of the settings."""
+"""The names of these options, which are those of the arguments of `open_source`."""
 
 
 def reading(values: dict[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that say how data are read, as `open_source` takes them."""
+    """The options of a command that say how data are read, as `open_source` takes them."""
     columns, size, channels = values["columns"], values["size"], values["channels"]
     if channels not in (None, 1, 3):
         fail(f"Expected --channels 1 or 3; got {channels}. Choose one.")
@@ -54,7 +57,7 @@ def reading(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def number_range(text: str | None) -> tuple[float, float] | None:
-    """LOW,HIGH as two numbers."""
+    """The two numbers in LOW,HIGH; None for None."""
     if text is None:
         return None
     try:
@@ -65,7 +68,7 @@ def number_range(text: str | None) -> tuple[float, float] | None:
 
 
 def amount(option: str, text: str | None) -> float | str | None:
-    """A fraction, a number of rows, or a file's path."""
+    """The fraction, the number of rows, or the absolute path of the file that a text names."""
     import os.path
     from pathlib import Path
 
@@ -86,7 +89,7 @@ def amount(option: str, text: str | None) -> float | str | None:
 
 
 def _names(text: str) -> list[str]:
-    """Names with commas between; one that holds a comma stands in quotes, as in a CSV."""
+    """Names with commas between them. A name that holds a comma is in quotes, as in a CSV."""
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
 
 

@@ -29,9 +29,10 @@ def reconstruct(
     input_file: InputOption = None,
     key: KeyOption = None,
     num: Annotated[
-        int, typer.Option("--num", "-n", help=f"Images, the first ones; at most {_MOST}.")
+        int,
+        typer.Option("--num", "-n", help=f"How many of the first images to draw, at most {_MOST}."),
     ] = 12,
-    output: Annotated[Path, typer.Option("--output", "-o", help="PNG to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")] = Path(
         "reconstructions.png"
     ),
     data_dir: DataDirOption = None,
@@ -40,7 +41,9 @@ def reconstruct(
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
 ) -> None:
-    """Draw images, as the model sees them, means of p(x|z) at their codes, and draws of it.
+    """Draw images, and what the model makes of them.
+
+    Rows show the images, as the model sees them, the means of p(x|z) at their codes, and draws.
 
     Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o reconstructions.png
     """

@@ -1,4 +1,4 @@
-"""The run and the data of commands that work on data row by row."""
+"""What commands share that work on a trained run: arguments, the run itself, refusals."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ if TYPE_CHECKING:
     from pyro_dvae import Config, Run
 
 RunArgument = Annotated[
-    Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
+    Path | None, typer.Argument(help="The run's folder. If left out: the newest below runs/.")
 ]
 DataOption = Annotated[
     str,
     typer.Option(
-        help="train, validation or test of the run's data, or a file like it, read as it was."
+        help="train, validation or test, a part of the run's data; or a file, which is read as "
+        "they were."
     ),
 ]
 DataDirOption = Annotated[
-    Path | None, typer.Option(help="Folder of the run's data; where they were if left out.")
+    Path | None, typer.Option(help="The folder of the data. If left out: where they were.")
 ]
 InputOption = Annotated[
     Path | None,
-    typer.Option("--input", help="A file like the run's data; its test data if left out."),
+    typer.Option("--input", help="A file like the run's data. If left out: their test part."),
 ]
 
 
 def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
-    """Refuse an output of another kind, one that exists, or whose folder does not."""
+    """Refuse an output that has another suffix, that exists already, or whose folder is missing."""
     if not os.path.isdir(path) and path.suffix.lower() not in suffixes:
         fail(f"Expected an output {' or '.join(suffixes)}; got {path}. Change its suffix.")
     new_output(path, force)
 
 
 def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run, Any]:
-    """The run, the newest if None, with its model on the device, and the device."""
+    """A run, the newest if it is None, with its model on the device; and the device."""
     from .devices import pick_device
 
     target = pick_device(device)
@@ -54,7 +55,7 @@ def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run
 
 
 def load(folder: Path | None, trust_code: bool) -> Run:
-    """The run, the newest if None; a line says which modules are trusted."""
+    """A run, the newest if it is None. Where code is trusted, a line says which."""
     from pyro_dvae.runs import load_run, newest_run
 
     folder = folder or newest_run()
@@ -64,7 +65,7 @@ def load(folder: Path | None, trust_code: bool) -> Run:
 
 
 def say_what_is_trusted(folder: Path) -> None:
-    """Name the code of a run that is imported because the user said so."""
+    """Name the code of a run that is imported because the user passed --trust-code."""
     from pyro_dvae.runs import own_code, read_config
 
     own = own_code(read_config(folder).config)
@@ -73,12 +74,12 @@ def say_what_is_trusted(folder: Path) -> None:
 
 
 def weights_of(run: Run) -> str:
-    """Whose weights were used, for people."""
+    """Which weights were used, in words."""
     return f"{run.folder}, weights of epoch {run.epoch}"
 
 
 def only_images(run: Run) -> None:
-    """Refuse to draw data that are no images."""
+    """Refuse to draw where the data are not images."""
     if unit(run.event_shape) != "image":
         fail(
             f"Expected a run of images (H, W) to draw; got data of shape {run.event_shape} in "
@@ -87,7 +88,7 @@ def only_images(run: Run) -> None:
 
 
 def refuse_too_many_codes(config: Config, option: str, mend: str) -> None:
-    """Refuse an option that sums over all K^D codes where that cannot be done."""
+    """Refuse an option that sums over all K^D codes where these are too many."""
     from pyro_dvae.evaluation import MAX_CODES, describe_codes, num_codes
 
     code = (config.num_latents, config.num_categories)
@@ -100,7 +101,7 @@ def refuse_too_many_codes(config: Config, option: str, mend: str) -> None:
 
 @contextmanager
 def failed_writes() -> Iterator[None]:
-    """Turn a write that failed into one line and exit status 1."""
+    """Tell of a failed write in one line, with exit status 1."""
     try:
         yield
     except OSError as error:

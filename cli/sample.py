@@ -11,40 +11,40 @@ import typer
 
 from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
 from .pictures import own_settings
-from .rows import failed_writes, file_for, only_images, open_run
+from .rows import RunArgument, failed_writes, file_for, only_images, open_run
 
 if TYPE_CHECKING:
     from pyro_dvae import Run
 
 _LOWER = "-n, or write rows with -o samples.csv"
 _MOST = 100_000
-"""Data drawn by one command."""
+"""The most data that one command draws."""
 _FIGURE_POINTS = 2**24
-"""Points of a picture that matplotlib draws, with its title, at 36 bytes each."""
+"""The most points of a picture that matplotlib draws, which takes 36 bytes for each."""
 
 
 def sample(
-    run: Annotated[
-        Path | None, typer.Argument(help="Run folder; the newest below runs/ if left out.")
-    ] = None,
-    num: Annotated[int, typer.Option("--num", "-n", help="Images or rows to draw.")] = 64,
+    run: RunArgument = None,
+    num: Annotated[int, typer.Option("--num", "-n", help="How many images or rows to draw.")] = 64,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="PNG, or a .csv of rows; grid.png if left out."),
+        typer.Option("--output", "-o", help="The PNG, or the .csv of rows. If left out: grid.png."),
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(help="Draw this class alone, of a run with --prior conditional."),
+        typer.Option(help="Draw this class alone, where the run has --prior conditional."),
     ] = None,
     means: Annotated[
-        bool, typer.Option("--means/--draws", help="Means of p(x|z), or draws from it.")
+        bool, typer.Option("--means/--draws", help="The means of p(x|z), or draws from it.")
     ] = True,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
 ) -> None:
-    """Draw codes from the prior and decode them into a grid of images, or a table of rows.
+    """Draw images or rows from a trained model.
+
+    Codes are drawn from the prior, and decoded.
 
     Example: pdvae sample runs/mnist-d4k8-rloo-1 -n 64 -o grid.png
     """
@@ -107,6 +107,6 @@ def _write(run: Run, num: int, means: bool, label: int | None, seed: int, output
 
 
 def _points(num: int, event_shape: tuple[int, ...]) -> float:
-    """Of the figure that `image_grid` makes, at 150 points per inch."""
+    """How many points the figure has that `image_grid` makes, at 150 points per inch."""
     side = num**0.5 * 0.55 * 150
     return side * side * event_shape[-2] / event_shape[-1]

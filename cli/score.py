@@ -1,4 +1,4 @@
-"""`pdvae score`: how much each datum surprises a model."""
+"""`pdvae score`: how much each datum surprises the model."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from pyro_dvae.runs import PreparedRows
 
 _BLOCK = 256
-"""Data that are scored at once."""
+"""How many data are scored at once."""
 _SHOWN = 20
 _LISTED = 2**14
-"""Data whose figures are in lists at once."""
+"""How many figures are Python numbers at once, which take five times the memory of a tensor."""
 
 
 class Bound(str, Enum):
@@ -59,18 +59,24 @@ def score(
     run: RunArgument = None,
     data: DataOption = "test",
     bound: Annotated[
-        Bound, typer.Option(help="elbo, importance (tighter) or exact, which is log p(x).")
+        Bound,
+        typer.Option(
+            help="The ELBO, the tighter importance-weighted bound, or the exact log p(x)."
+        ),
     ] = Bound.elbo,
     iw_samples: Annotated[
-        int, typer.Option(help="k of the importance-weighted bound.", min=2)
+        int,
+        typer.Option(help="k, the codes drawn per datum for the importance-weighted bound.", min=2),
     ] = 100,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="CSV of all data to write.")
+        Path | None, typer.Option("--output", "-o", help="A .csv to write, with all data.")
     ] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            help=f"Data to show; {_SHOWN} if left out, none beside -o.", min=1, show_default=False
+            help=f"How many data to show. If left out: {_SHOWN}, or none beside -o.",
+            min=1,
+            show_default=False,
         ),
     ] = None,
     data_dir: DataDirOption = None,
@@ -81,7 +87,9 @@ def score(
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
 ) -> None:
-    """Score data for anomaly detection, in nats, the lowest score and highest surprise first.
+    """Score data in nats, for anomaly detection.
+
+    The datum with the lowest score, which surprises the model most, comes first.
 
     Example: pdvae score runs/mnist-d4k8-rloo-1 --data test --bound importance -o scores.csv
     """
@@ -169,7 +177,7 @@ class _Scores(NamedTuple):
         errors = None if self.variances is None else self.variances.sqrt()
         known = [x for x in (self.labels, self.values, errors) if x is not None]
         rank = 0
-        for some in order.split(_LISTED):  # a list takes five times the memory of its tensor
+        for some in order.split(_LISTED):
             columns = [some, *(column[some] for column in known)]
             for row in zip(*(column.tolist() for column in columns), strict=True):
                 rank += 1

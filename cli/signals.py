@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a terminal that closes: first a request, the same again acts at once."""
+"""Ctrl-C, SIGTERM, a terminal that closes: the first asks to stop, the second stops at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = [
 
 
 class StopRequest(Exception):
-    """The user, or the system, asked the command to stop."""
+    """Raised where the user, or the system, has asked the command to stop."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)

@@ -25,11 +25,14 @@ from .rows import (
 def traverse(
     run: RunArgument = None,
     index: Annotated[
-        int, typer.Option(help="Which image of the test part, or of the file; the first is 0.")
+        int,
+        typer.Option(
+            help="The number of the image in the test part, or in the file. The first is 0."
+        ),
     ] = 0,
     input_file: InputOption = None,
     key: KeyOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="PNG to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")] = Path(
         "traverse.png"
     ),
     data_dir: DataDirOption = None,
@@ -37,7 +40,9 @@ def traverse(
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
 ) -> None:
-    """Vary each latent of an image's code alone over its K categories: means of p(x|z).
+    """Draw what each latent does to an image.
+
+    Each latent of its code is varied alone over its K categories. Shown are the means of p(x|z).
 
     Example: pdvae traverse runs/mnist-d4k8-rloo-1 --index 3 -o traverse.png
     """
