@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .options import JsonOption, Part, fail, user_errors
-from .report import aligned, figure, progress_of, setting, stored_figures, unit, values
+from .options import JsonOption, PartName, fail, user_errors
+from .report import aligned, datum_name, figure, progress_of, setting, stored_figures, values
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, EpochRecord, Evaluation
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     @property
     def datum(self) -> str:
         """What to call a datum."""
-        return unit(self.run.event_shape)
+        return datum_name(self.run.event_shape)
 
     @property
     def seconds(self) -> float:
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="The runs' folders.", show_default=False)],
-    split: Annotated[Part, typer.Option(help="The part of their data.")] = Part.test,
+    split: Annotated[PartName, typer.Option(help="The part of their data.")] = PartName.test,
     as_json: JsonOption = False,
     force: Annotated[
         bool, typer.Option("--force", help="Show runs that cannot be compared too, and mark them.")

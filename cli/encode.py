@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import Device, DeviceOption, ForceOption, TrustOption, user_errors
-from .report import unit
+from .report import datum_name
 from .rows import (
     DataDirOption,
     DataOption,
@@ -59,5 +59,5 @@ def encode(
     what = "probabilities of the categories" if probabilities else "most probable codes"
     print(
         f"{output}: {what} (D={config.num_latents}, K={config.num_categories}) of {len(rows.x)} "
-        f"{unit(loaded.event_shape)}s of {rows.name}; {weights_of(loaded)}"
+        f"{datum_name(loaded.event_shape)}s of {rows.name}; {weights_of(loaded)}"
     )

@@ -13,13 +13,13 @@ from .options import (
     Device,
     DeviceOption,
     JsonOption,
-    Part,
+    PartName,
     RunSeedOption,
     TrustOption,
     fail,
     user_errors,
 )
-from .report import progress_of, report, unit
+from .report import datum_name, progress_of, report
 from .rows import DataDirOption, RunArgument, open_run, refuse_too_many_codes
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: RunArgument = None,
-    split: Annotated[Part, typer.Option(help="The part of the run's data.")] = Part.test,
+    split: Annotated[PartName, typer.Option(help="The part of the run's data.")] = PartName.test,
     iw_samples: Annotated[
         int,
         typer.Option(
@@ -83,7 +83,7 @@ def evaluate(
     if as_json:
         print(json.dumps(_content(loaded, part, scores, collapse)))
     else:
-        report(scores, part, config, unit(loaded.event_shape))
+        report(scores, part, config, datum_name(loaded.event_shape))
         if collapse is not None:
             print(collapse)
     _store(loaded, part, scores)

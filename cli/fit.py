@@ -29,7 +29,7 @@ from .reading import (
     number_range,
     reading,
 )
-from .report import scanned, unit
+from .report import datum_name, scanned
 from .report import values as values_of
 from .rows import say_what_is_trusted
 from .train import train
@@ -274,7 +274,7 @@ def _starts(training: RunTrainer) -> str:
     kept = values_of(config, training.splits.stored["train"].dtype)
     return (
         f"{training.folder}: {data.name} from {data.source}, {data.num_train} training and "
-        f"{data.num_validation} validation {unit(training.event_shape)}s, {kept}, "
+        f"{data.num_validation} validation {datum_name(training.event_shape)}s, {kept}, "
         f"{config.estimator} with {config.particles} particles, {training.trainer.device}"
     )
 

@@ -24,7 +24,7 @@ from .options import (
     user_errors,
 )
 from .pictures import own_settings
-from .report import unit
+from .report import datum_name
 from .rows import DataDirOption, RunArgument, failed_writes, load
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _tell(
     if as_json:
         print(json.dumps({**about, "rows": [asdict(row) for row in rows]}))
         return
-    datum = unit(model.source.train.event_shape)
+    datum = datum_name(model.source.train.event_shape)
     print(
         f"{model.name}, {about['batch_size']} {datum}s of {model.source.name}, "
         f"{about['num_draws']} draws; reference: {about['reference']}\n"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from .options import JsonOption, fail, user_errors
-from .report import aligned, figure, progress_of, setting, stored_figures, unit
+from .report import aligned, datum_name, figure, progress_of, setting, stored_figures
 
 if TYPE_CHECKING:
     from pyro_dvae import EpochRecord
@@ -153,7 +153,7 @@ def _figures(run: RunInfo, part: str) -> str:
     }
     known = {label: name for label, name in names.items() if getattr(scores, name) is not None}
     texts = [f"{label} {figure(scores, name)}" for label, name in known.items()]
-    return f"{', '.join(texts)} nats/{unit(run.event_shape)}"
+    return f"{', '.join(texts)} nats/{datum_name(run.event_shape)}"
 
 
 def _lines(content: dict[str, Any]) -> list[tuple[str, str]]:
@@ -163,7 +163,9 @@ def _lines(content: dict[str, Any]) -> list[tuple[str, str]]:
     if content["status"] is not None:
         lines.append(("training", f"{content['status']}, {content['seconds']:.0f} s"))
         if content["best_elbo"] is not None:
-            elbo = f"{content['best_elbo']:.2f} nats/{unit(content.get('event_shape', (0, 0)))}"
+            elbo = (
+                f"{content['best_elbo']:.2f} nats/{datum_name(content.get('event_shape', (0, 0)))}"
+            )
             best = f"epoch {content['best']}, validation ELBO {elbo}"
             lines.append(("best", best))
     lines += [(part, text) for part, text in content["figures"].items() if text is not None]
@@ -200,7 +202,7 @@ def _setting_lines(content: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("version", f"pyro_dvae {content['version']}"),
         ("data", f"{data.get('name')} from {data.get('source')}, fingerprint {fingerprint}"),
-        (f"{unit(content['event_shape'])}s", f"{counts}; {shape}"),
+        (f"{datum_name(content['event_shape'])}s", f"{counts}; {shape}"),
         ("model", f"K^D = {codes} codes{parameters}"),
         *([] if own is None else [("code", own)]),
         *_under("settings", textwrap.wrap(settings, 80, break_on_hyphens=False)),

@@ -21,8 +21,8 @@ class Device(str, Enum):
     mps = "mps"
 
 
-class Part(str, Enum):
-    """A part of a run's data."""
+class PartName(str, Enum):
+    """The name of a part of a run's data."""
 
     train = "train"
     validation = "validation"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DENSITY = "a bound on a log density, in the units of the values: it may be positive"
 
 
-def unit(event_shape: Sequence[int]) -> str:
+def datum_name(event_shape: Sequence[int]) -> str:
     """What a datum is called: an image, (H, W), (1, H, W) or (3, H, W), or a row."""
     is_image = len(event_shape) == 2 or (len(event_shape) == 3 and event_shape[0] in (1, 3))
     return "image" if is_image else "row"

@@ -13,7 +13,7 @@ import typer
 from .console import complain
 from .options import Device, fail, new_output
 from .reading import KeyOption as KeyOption
-from .report import unit
+from .report import datum_name
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, Run
@@ -80,7 +80,7 @@ def weights_of(run: Run) -> str:
 
 def only_images(run: Run) -> None:
     """Refuse to draw where the data are not images."""
-    if unit(run.event_shape) != "image":
+    if datum_name(run.event_shape) != "image":
         fail(
             f"Expected a run of images (H, W) to draw; got data of shape {run.event_shape} in "
             f"{run.folder}. Use pdvae decode -o images.npz, or pdvae sample -o samples.csv."

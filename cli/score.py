@@ -20,7 +20,7 @@ from .options import (
     TrustOption,
     user_errors,
 )
-from .report import unit
+from .report import datum_name
 from .report import values as described
 from .rows import (
     DataDirOption,
@@ -113,7 +113,7 @@ def score(
         return
     mean, error = scores.mean()
     name = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}[bound.value]
-    datum = unit(loaded.event_shape)
+    datum = datum_name(loaded.event_shape)
     how = "exact" if error is None else f"± {error:.2g}, seed {draws}"
     print(
         f"{'' if output is None else f'{output}: '}{name} of {len(scores.values)} {datum}s of "

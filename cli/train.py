@@ -9,7 +9,7 @@ from .events import add_epoch, event_log
 from .options import CommandError
 from .pictures import draw
 from .progress import Progress
-from .report import report, unit
+from .report import datum_name, report
 from .signals import Signals, StopRequest
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
     events = event_log(training.folder, trainer.epoch + 1) if tensorboard else None
     value = ESTIMATORS[config.estimator].value if training.keeps_state else "ELBO"
-    bar = Progress(config.epochs, trainer.epoch, value, unit(training.event_shape))
+    bar = Progress(config.epochs, trainer.epoch, value, datum_name(training.event_shape))
     with Signals() as signals, bar as progress:
 
         def on_step(step: int, steps: int) -> None:
@@ -101,7 +101,7 @@ def _finish(training: RunTrainer) -> Evaluation | None:
 
     scores = training.finish()
     if scores is not None:
-        report(scores, "test", training.config, unit(training.event_shape))
+        report(scores, "test", training.config, datum_name(training.event_shape))
     history = [record.validation_information for record in training.records]
     collapse = describe_collapse([row for row in history if row is not None])
     if collapse is not None:
@@ -121,10 +121,10 @@ def _draw(training: RunTrainer) -> None:
         from pyro_dvae.runs.plots import elbo_figure
 
         caption = f"D={config.num_latents}, K={config.num_categories}, {config.estimator}"
-        return elbo_figure(training.records, caption, unit(shape))
+        return elbo_figure(training.records, caption, datum_name(shape))
 
     draw(folder / "elbo.png", elbo)
-    if unit(shape) != "image":
+    if datum_name(shape) != "image":
         print(f"data of shape {shape} are no images: of the pictures only elbo.png was drawn")
         return
     shown, x = (
