@@ -8,7 +8,8 @@ The library has:
 - training: `fit`, or a `Trainer`, which can stop and continue; `fit_prior` for a second stage;
 - figures of a model in nats per datum: `evaluate`, `datum_scores`, `log_marginal`;
 - data: `load_images`, `BinaryImages`, and more in `pyro_dvae.data`;
-- the runs that `pdvae fit` leaves: `load_run`.
+- the folders that the trainings of the command line leave: `load_run`, and more in
+  `pyro_dvae.runs`.
 
 In all docstrings, D is the number of latents of a code, K the number of categories of a latent, B
 the number of data in a batch, and S the number of particles. [JL25] is Jeffares & Liu, "An
@@ -25,8 +26,8 @@ else:
     def __getattr__(name: str) -> object:
         """Import all public names, which `_api` lists, when the first of them is asked for.
 
-        To import torch takes more than a second. `pdvae --help` does not wait for it: the command
-        line imports `pyro_dvae.defaults` alone to show the defaults of its options.
+        To import torch takes more than a second. The command line shows its help without it: it
+        imports `pyro_dvae.defaults` alone to show the defaults of its options.
         """
         if name.startswith("__") and name not in ("__all__", "__version__"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

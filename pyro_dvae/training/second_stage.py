@@ -63,7 +63,7 @@ class PriorTrainer(Trainer):
         if not list(vae.prior.parameters()):
             raise ValueError(
                 f"Expected a prior with weights to fit; got {type(vae.prior).__name__}, which has "
-                "none. Use AutoregressivePrior (--prior autoregressive), say."
+                'none. Use AutoregressivePrior, prior="autoregressive", for example.'
             )
         check_weights(vae.prior, "a prior")
         self._fixed = [vae.encoder, vae.decoder, vae.likelihood, vae.posterior_family]
