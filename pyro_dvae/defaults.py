@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 ANNEALING = 10
 """The number of epochs of annealing, where the ELBO has a beta and the user names no number."""
+VALIDATION_SHARE = 0.05
+"""The share of the training data that is kept apart for validation."""
 TEST_SHARE = 0.1
 """The share of the data that is kept apart for testing, where the data have no test part and the
 user names no amount."""
@@ -43,10 +45,10 @@ class TrainingSettings:
     `initial_beta` to the ELBO's own. None means 10 epochs, or 0 for an ELBO without beta."""
     initial_beta: float = 4.0
     """The weight of the KL term before the first step, where it is annealed."""
-    validation: float | str = 0.05
+    validation: float | str = VALIDATION_SHARE
     """What is kept apart of the training data for the validation ELBO: a share (below 1) or a
     number of them, 0 for none, or the path of a file with other data. Where it is left out, at
-    most 10,000 data points or 64 MiB are kept."""
+    most 10,000 data points or 64 MiB of them are kept."""
     compile: bool | None = None
     """Whether the gradient of a full batch is computed by one compiled graph. None compiles on
     the CPU, where that is possible and at least 20,000 steps are to come."""

@@ -65,7 +65,15 @@ ROOMS: dict[str, set[str]] = {
         "sequences",
     },
     "data.read": {"displays", "memory"},
-    "data.serve": {"checks", "contracts", "data.read", "displays", "likelihoods", "specs"},
+    "data.serve": {
+        "checks",
+        "contracts",
+        "defaults",
+        "data.read",
+        "displays",
+        "likelihoods",
+        "specs",
+    },
     "data.look": {"data.read", "data.serve", "likelihoods"},
     "data": {"data.look", "data.read", "data.serve"},
     "evaluation": {
@@ -81,6 +89,8 @@ ROOMS: dict[str, set[str]] = {
     "training": {
         "checks",
         "codes",
+        "data.serve",
+        "defaults",
         "displays",
         "elbos",
         "evaluation",

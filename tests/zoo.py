@@ -67,6 +67,10 @@ def tiny_vae(num_latents: int = D, num_categories: int = K, event: tuple[int, ..
     )
 
 
+PLAIN: dict[str, Any] = {"averaging": 0.0, "annealing": 0}
+"""Settings under which a training step is one of the ELBO's own, and its weights are kept."""
+
+
 def tiny_data(num_data: int = 1, event: tuple[int, ...] = (P,)) -> Tensor:
     return torch.bernoulli(torch.full((num_data, *event), 0.5))
 

@@ -81,6 +81,8 @@ class DiscreteELBO(ELBO, nn.Module):
     """
 
     is_unbiased: ClassVar[bool]
+    has_beta: ClassVar[bool] = True
+    """Whether the objective has a KL term, whose weight `Trainer` can anneal."""
     reruns: ClassVar[bool] = False
     """Whether the surrogate runs the programs again (`Pair.at`)."""
     value_is_bound: bool = True

@@ -230,6 +230,7 @@ class MarginalELBO(_SummedELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
+    has_beta: ClassVar[bool] = False
     _is_marginal = True
 
     def __init__(self, **options: Any) -> None:

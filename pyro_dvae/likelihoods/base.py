@@ -39,6 +39,7 @@ class Likelihood(Contract):
         "features",
         "check",
         "calibrate",
+        "is_calibrated",
         "before_training",
         "cancelled",
     )
@@ -105,6 +106,14 @@ class Likelihood(Contract):
 
     def calibrate(self, x: Tensor) -> None:
         """Set buffers, such as units of the data, from training data (N, *event)."""
+
+    def is_calibrated(self) -> bool:
+        """Whether there is nothing to do before training: no `calibrate`, no `before_training`.
+
+        A likelihood with a `calibrate` of its own overrides this, and says whether it was called.
+        """
+        own = [vars(kind) for kind in type(self).__mro__ if kind is not Likelihood]
+        return not any("calibrate" in each or "before_training" in each for each in own)
 
     def before_training(self, x: Tensor) -> None:
         """Warn of a missing `calibrate`, say; `fit` calls this with data (N, *event)."""

@@ -127,9 +127,13 @@ class Multinomial(_Counts):
         mean = x.sum(dtype=torch.float64) / len(x)
         self.total_count.copy_(mean.round().clamp(min=1))
 
+    def is_calibrated(self) -> bool:
+        """Whether `total_count` is other than 1."""
+        return bool(self.total_count != 1)
+
     def before_training(self, x: Tensor) -> None:
         """Calibrate if nobody has done so; only draws depend on it."""
-        if self.total_count == 1:
+        if not self.is_calibrated():
             self.calibrate(x)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:

@@ -121,6 +121,10 @@ class Mixed(Likelihood):
         for block, own in self._by_block(x):
             block.calibrate(own)
 
+    def is_calibrated(self) -> bool:
+        """Whether the likelihoods of all columns are calibrated."""
+        return all(cast(Likelihood, block).is_calibrated() for block in self.blocks)
+
     def before_training(self, x: Tensor) -> None:
         """Call `before_training` of each block, with its columns of data (N, P)."""
         for block, own in self._by_block(x):

@@ -89,13 +89,17 @@ class _LocationScale(Likelihood):
         self.location.copy_(location)
         self.spread.copy_(torch.where(varies, spread, torch.ones_like(spread)))
 
+    def is_calibrated(self) -> bool:
+        """Whether `location` and `spread` are other than 0 and 1."""
+        return bool(self.location.any() or (self.spread != 1).any())
+
     @torch.no_grad()
     def before_training(self, x: Tensor) -> None:
         """Warn if nobody has called `calibrate`, and data (N, *event) are far from units of 1.
 
         Nothing is calibrated here, since the weights may have been trained in the present units.
         """
-        if self.location.any() or (self.spread != 1).any():
+        if self.is_calibrated():
             return
         size = _mean(x.flatten(), torch.square).sqrt().item()
         if size and not 1 / _FAR < size < _FAR:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,25 +20,11 @@ from pyro_dvae.data import (
 )
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.table_files import TableRows
-from pyro_dvae.defaults import (
-    LONG_RUN,
-    MOST_KEPT_BYTES,
-    MOST_KEPT_ROWS,
-    TEST_SHARE,
-)
+from pyro_dvae.data.serve.allocate import amount_kept
+from pyro_dvae.defaults import TEST_SHARE, VALIDATION_SHARE
 from pyro_dvae.likelihoods.names import is_own
-from pyro_dvae.runs.config import (
-    ESTIMATORS,
-    Config,
-    build_elbo,
-    build_likelihood,
-    build_vae,
-    preparation_of,
-)
+from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.specs import name_and_argument
-from pyro_dvae.streams import RandomStream
-from pyro_dvae.training.backward import needs_no_traces, torch_compiles
-from pyro_dvae.training.batches import check_data
 
 
 def check_source(source: Source) -> Scan:
@@ -75,8 +60,9 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     Where they are left out, or None, the data decide three of the settings:
 
     - `binarize` is "none" for data that are zeros and ones, and "dynamic" for others;
-    - `validation` is 0.05, or fewer rows where that would be more than 10,000 rows or 64 MiB;
-    - `test` is the data's own test part, or else likewise 0.1.
+    - `validation` is the share that is the default of `Config`, or fewer rows where that would be
+      more than 10,000 rows or 64 MiB;
+    - `test` is the data's own test part, or else a tenth of the data, with the same limits.
 
     The data also decide the kinds of columns of the "mixed" likelihood, the number of levels of the
     "categorical" one, and the number of classes of the "conditional" prior.
@@ -105,8 +91,9 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
     preparation = choose(found.extent, given["binarize"], config.range, wanted)
     if source.test is None:
-        known.setdefault("test", _amount(TEST_SHARE, found))
-    known.setdefault("validation", _amount(float(Config.validation), found))
+        known.setdefault("test", amount_kept(TEST_SHARE, found.num_data, found.event_shape))
+    kept = amount_kept(VALIDATION_SHARE, found.num_data, found.event_shape)
+    known.setdefault("validation", kept)
     return replace(
         config,
         binarize=preparation.binarize,
@@ -116,12 +103,6 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
         validation=known["validation"],
         test=known.get("test"),
     )
-
-
-def _amount(share: float, found: Scan) -> float:
-    """What to keep apart: a share of the rows, or the most rows where the share would be more."""
-    most = max(1, min(MOST_KEPT_ROWS, MOST_KEPT_BYTES // (4 * math.prod(found.event_shape))))
-    return share if round(share * found.num_data) <= most else most
 
 
 def count_classes(prior: str, source: Source) -> int:
@@ -157,25 +138,3 @@ def check_values(config: Config, splits: Splits) -> None:
     for rows in splits.stored.values():
         for index in in_blocks(rows):
             likelihood.check(preparation.serve(preparation.convert(rows.read(index)), generator))
-
-
-def should_compile(config: Config, splits: Splits, device: torch.device) -> bool:
-    """Whether to compile the training step, where the user does not say.
-
-    It is compiled where that repays, in a long training on the CPU, and where it can be. On a
-    CUDA device the gain has not been measured.
-
-    Args:
-        config: the run's settings.
-        splits: its data.
-        device: where it will be trained.
-    """
-    steps = config.epochs * math.ceil(len(splits.train) / config.batch_size)
-    if device.type != "cpu" or steps < LONG_RUN or not torch_compiles():
-        return False
-    if ESTIMATORS[config.estimator].sums_over_codes:  # whose trial run takes long
-        return False
-    shape = tuple(splits.train.event_shape)
-    with RandomStream(config.seed):
-        vae, elbo = build_vae(config, shape), build_elbo(config, shape)
-    return needs_no_traces(vae, elbo, check_data(vae, elbo, splits.train, None, device))

@@ -21,7 +21,6 @@ from pyro_dvae.runs.resolve import (
     check_values,
     count_classes,
     resolve_settings,
-    should_compile,
 )
 from pyro_dvae.runs.rows import model_batch
 from pyro_dvae.runs.run import Run, refuse_sizes_beyond
@@ -30,13 +29,11 @@ from pyro_dvae.runs.settings import trusted_config
 from pyro_dvae.runs.sizes import refuse_too_large
 from pyro_dvae.specs import name_and_argument
 from pyro_dvae.streams import RandomStream
-from pyro_dvae.training.batches import Batch, arguments
+from pyro_dvae.training.batches import Batch
+from pyro_dvae.training.fitting import calibrate
 from pyro_dvae.training.second_stage import PriorTrainer, with_prior
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
-
-_CALIBRATING = 5_000
-"""Training data that a likelihood sees before the first step."""
 
 
 def start_run(
@@ -70,15 +67,14 @@ def start_run(
     compile_step = settings.pop("compile", None)
     found = check_source(source) if found is None else found
     source = _with_classes(source, settings.get("prior", Config.prior))
-    config = resolve_settings(source, found, **settings)
-    config = replace(config, compile=bool(compile_step))
+    config = resolve_settings(source, found, compile=bool(compile_step), **settings)
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
     splits = data.splits(source)
     _check(config, splits, device)
-    if compile_step is None and should_compile(config, splits, device):
+    trainer = _trainer(config, splits, device)
+    if compile_step is None and trainer.compile_if_long(config.epochs):
         config = replace(config, compile=True)
         data = replace(data, config=config)
-    trainer = _trainer(config, splits, device)
     codes = f"d{config.num_latents}k{config.num_categories}"
     path = create_run(folder, f"{_stem(source.name)}-{codes}-{config.estimator}")
     return RunTrainer(path, trainer, data.counting(source, splits), splits)
@@ -129,10 +125,10 @@ def start_prior(
     *,
     data_dir: str | Path | None = None,
     seed: int | None = None,
-    epochs: int = 50,
-    patience: int | None = 10,
-    batch_size: int = 100,
-    learning_rate: float = 1e-3,
+    epochs: int = Config.epochs,
+    patience: int | None = Config.patience,
+    batch_size: int = Config.batch_size,
+    learning_rate: float = Config.learning_rate,
 ) -> RunTrainer:
     """A new run whose prior is fitted to the codes of another, the second stage; all else is its.
 
@@ -212,12 +208,8 @@ def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
     shape = tuple(splits.train.event_shape)
     vae, elbo = new_model(config, shape)
     vae.to(device)
-    if config.likelihood != "bernoulli":  # which has neither location nor scale
-        shuffle, noise = (torch.Generator().manual_seed(config.seed) for _ in range(2))
-        index = torch.randperm(len(splits.train), generator=shuffle)[:_CALIBRATING].sort().values
-        some = arguments(splits.train.batch(index, noise))[0]
-        vae.likelihood.calibrate(some.to(device))  # the state of a resumed run replaces it
     train, validation = splits.train.to(device), _validation(config, splits, device)
+    calibrate(vae, train, config.seed)  # the state of a resumed run replaces it
     with _parts_that_fit():
         return Trainer(vae, elbo, train, validation, **config.training)
 

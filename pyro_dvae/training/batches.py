@@ -48,6 +48,14 @@ class TensorData:
         """The data of these indices, (B, *event), and their labels where there are some."""
         return self.x[index] if self.labels is None else (self.x[index], self.labels[index])
 
+    def subset(self, index: Tensor) -> TensorData:
+        """The rows of these indices, and their labels."""
+        return TensorData(self.x[index], None if self.labels is None else self.labels[index])
+
+    def fixed(self, seed: int) -> Tensor:
+        """All rows, (N, *event), of which nothing is drawn."""
+        return self.x
+
 
 def arguments(batch: Batch) -> tuple[Tensor, ...]:
     """What the programs are called with: (x,) or (x, labels)."""
@@ -104,13 +112,12 @@ def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.de
 
 
 def show_likelihood(vae: Any, data: TrainingData, device: torch.device) -> None:
-    """Let a likelihood say that it was never calibrated, by `before_training` if it has that."""
-    before_training = getattr(vae.likelihood, "before_training", None)
-    if before_training is not None:
-        index = torch.arange(min(2, len(data)), device=device)
-        dtype = next(vae.parameters()).dtype
-        some = served(data, index, torch.Generator(device), dtype)[0]
-        before_training(data.x if isinstance(data, TensorData) else some)
+    """Let a likelihood that is not calibrated say so, by its `before_training`."""
+    if vae.likelihood.is_calibrated():
+        return
+    index = torch.arange(min(2, len(data)), device=device)
+    some = served(data, index, torch.Generator(device), next(vae.parameters()).dtype)[0]
+    vae.likelihood.before_training(data.x if isinstance(data, TensorData) else some)
 
 
 def check_weights(part: nn.Module, what: str) -> None:

@@ -7,44 +7,128 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyro_dvae.training.batches import Batch, TrainingData
+import torch
+
+from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
+from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
+from pyro_dvae.training.held_out import hold_out
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
+
+_CALIBRATING = 5_000
+"""The most training data that a likelihood is calibrated by."""
 
 
 def fit(
     vae: DiscreteVAE,
     elbo: Any,
     data: TrainingData | Batch,
-    validation: Batch | None = None,
+    validation: Batch | float | None = VALIDATION_SHARE,
     *,
-    epochs: int = 50,
-    patience: int | None = None,
+    epochs: int = TrainingSettings.epochs,
+    patience: int | None = TrainingSettings.patience,
+    batch_size: int = TrainingSettings.batch_size,
+    learning_rate: float = TrainingSettings.learning_rate,
+    averaging: float = TrainingSettings.averaging,
+    annealing: int | None = TrainingSettings.annealing,
+    initial_beta: float = TrainingSettings.initial_beta,
+    seed: int = TrainingSettings.seed,
+    compiled: bool | None = TrainingSettings.compile,
+    capture: bool = False,
+    bfloat16: bool = TrainingSettings.bfloat16,
     max_seconds: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
     on_step: Callable[[int, int], None] | None = None,
-    **options: Any,
 ) -> Iterator[EpochRecord]:
-    """Train from the start, and keep the best weights: a `Trainer`'s `run` and `keep_best`.
+    """Train from the start, and keep the best weights, as the command line does with a model.
 
-    When the iterator is exhausted, `vae` holds the weights of the best validation epoch (without
-    validation data, of the last).
+    It keeps some of the data apart for validation, calibrates the likelihood if nobody has, and
+    runs a `Trainer`, with the defaults of the command line. The same seed gives the same weights:
+
+        config = Config()
+        vae = build_vae(config, (28, 28))
+        images = BinaryImages(load_images("mnist").train)
+        for record in fit(vae, RlooELBO(num_particles=4), images, epochs=50):
+            print(record)
+
+    When the iterator is exhausted, `vae` holds the weights of the epoch with the best validation
+    ELBO, or of the last epoch if there is no validation.
 
     Args:
-        vae: see `Trainer`, as for `elbo`, `data` and `validation`.
-        elbo: as above.
-        data: as above.
-        validation: as above.
-        epochs: see `Trainer.run`, as for the next four.
-        patience: as above.
-        max_seconds: as above.
-        clock: as above.
-        on_step: as above.
-        **options: what else a `Trainer` takes: `batch_size`, `learning_rate`, ..., `seed`.
+        vae: a `DiscreteVAE`, on the device to train on.
+        elbo: a `DiscreteELBO`, or one of Pyro's own.
+        data: (N, *event) in the support of the likelihood: a tensor of any type, an array or a
+            table; or a pair (x, labels (N,)) where the prior is conditional on labels; or
+            `TrainingData`, such as `BinaryImages`, which serves batches on vae's device.
+        validation: the share (below 1) of the data, or their number, that is kept apart for
+            validation, evenly among the classes where there are labels; or other data (M, *event),
+            or a pair (x, labels (M,)); None or 0 for no validation. The share that is the default
+            keeps at most 10,000 data points or 64 MiB.
+        epochs: the most epochs to train.
+        patience: stop after this many epochs without a better validation ELBO; None never stops
+            early. It is not used without validation.
+        batch_size: B, the number of data points per step.
+        learning_rate: the learning rate of Adam.
+        averaging: the decay of the average of the weights, which is what is validated and kept; 0
+            keeps the weights themselves.
+        annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
+            from `initial_beta` to that of the ELBO. None means 10 epochs, or 0 where the ELBO has
+            no beta; 0 does not anneal.
+        initial_beta: the beta of the first step, where it is annealed.
+        seed: the seed of the choice of the validation data, and of everything that is drawn.
+        compiled: whether one graph computes the gradient of full batches; see `Trainer`. None
+            compiles on the CPU, where that is possible and at least 20,000 steps are to come.
+        capture: on a CUDA device, replay the whole step as one CUDA graph; see `Trainer`.
+        bfloat16: let the encoder and the decoder compute in bfloat16 in training steps.
+        max_seconds: stop when the steps have taken this many seconds, within an epoch if need be.
+        clock: the clock of these seconds; `time.process_time` is fair on a machine that others
+            share.
+        on_step: called with (step, steps) of the epoch after each step.
+
+    Raises:
+        ValueError: see `Trainer`; or the data are too few to keep some apart.
+        FloatingPointError: see `Trainer.run`.
     """
-    trainer = Trainer(vae, elbo, data, validation, **options)
+    train, held_out = hold_out(vae, training_data(vae, data), validation, seed)
+    calibrate(vae, train, seed)
+    trainer = Trainer(
+        vae,
+        elbo,
+        train,
+        held_out,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        averaging=averaging,
+        annealing=annealing,
+        initial_beta=initial_beta,
+        seed=seed,
+        compiled=compiled,
+        capture=capture,
+        bfloat16=bfloat16,
+    )
+    if compiled is None:
+        trainer.compile_if_long(epochs)
+    if held_out is None and patience == TrainingSettings.patience:
+        patience = None
     yield from trainer.run(
         epochs, patience=patience, max_seconds=max_seconds, clock=clock, on_step=on_step
     )
     trainer.keep_best()
+
+
+def calibrate(vae: DiscreteVAE, data: TrainingData, seed: int) -> None:
+    """Show some of the training data to a likelihood that is not calibrated yet.
+
+    Args:
+        vae: the model.
+        data: to train on.
+        seed: decides which of the data, where there are more than 5,000.
+    """
+    if vae.likelihood.is_calibrated():
+        return
+    device = next(vae.parameters()).device
+    shuffle, noise = (torch.Generator(where).manual_seed(seed) for where in ("cpu", device))
+    order = torch.randperm(len(data), generator=shuffle, device="cpu")
+    index = order[:_CALIBRATING].sort().values.to(device)
+    vae.likelihood.calibrate(arguments(data.batch(index, noise))[0])

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.elbos.score_function import ReinforceELBO
-from pyro_dvae.training.batches import Batch, TrainingData, check_weights
+from pyro_dvae.training.batches import Batch, TrainingData, check_weights, training_data
+from pyro_dvae.training.held_out import hold_out
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
@@ -38,19 +40,20 @@ def with_prior(vae: DiscreteVAE, prior: nn.Module) -> DiscreteVAE:
 class PriorTrainer(Trainer):
     """Ascends the mean over data of E_q(z|x) log p(z) in the prior; all else stays as it is.
 
-    With q and p(x|z) fixed this is the ELBO but for a constant, so the records hold ELBOs, and the
-    best weights are those of the best validation ELBO. At each step z is drawn from q(z|x) anew;
-    the optimum is the mean over data of q(z|x), the aggregate posterior (Tomczak & Welling 2018),
-    as near as the prior's family comes to it.
+    With q and p(x|z) fixed this is the ELBO except for a constant, so the records hold ELBOs, and
+    the best weights are those of the best validation ELBO. Each step draws z from q(z|x) anew. The
+    optimum is the mean over data of q(z|x), the aggregate posterior (Tomczak & Welling 2018), as
+    near as the prior's family comes to it.
 
     Args:
-        vae: a trained model, with the prior to fit in it (see `with_prior`).
-        data: see `Trainer`, as for what follows.
-        validation: as above.
-        **options: what else a `Trainer` takes: `batch_size`, `learning_rate`, ..., `seed`.
+        vae: a trained model that holds the prior to fit; `with_prior` puts one in.
+        data: the data that the model was trained on, as `Trainer` takes them.
+        validation: other data (M, *event), or a pair (x, labels (M,)); None for no validation.
+        **options: further arguments of `Trainer`, such as `batch_size` or `seed`. Nothing is
+            annealed unless `annealing` says so.
 
     Raises:
-        ValueError: as `Trainer`, or a prior without weights.
+        ValueError: see `Trainer`; or the prior has no weights.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class PriorTrainer(Trainer):
             )
         check_weights(vae.prior, "a prior")
         self._fixed = [vae.encoder, vae.decoder, vae.likelihood, vae.posterior_family]
-        super().__init__(vae, ReinforceELBO(max_plate_nesting=1), data, validation, **options)
+        elbo = ReinforceELBO(max_plate_nesting=1)
+        super().__init__(vae, elbo, data, validation, **{"annealing": 0, **options})
 
     @contextmanager
     def _stepping(self) -> Iterator[None]:
@@ -89,24 +93,40 @@ class PriorTrainer(Trainer):
 def fit_prior(
     vae: DiscreteVAE,
     data: TrainingData | Batch,
-    validation: Batch | None = None,
+    validation: Batch | float | None = VALIDATION_SHARE,
     *,
-    epochs: int = 50,
-    patience: int | None = None,
+    epochs: int = TrainingSettings.epochs,
+    patience: int | None = TrainingSettings.patience,
+    seed: int = TrainingSettings.seed,
     **options: Any,
 ) -> Iterator[EpochRecord]:
     """Fit the prior of a trained model to its codes, and keep the best weights.
 
-    `vae = with_prior(trained, AutoregressivePrior(4, 8))`, then `for record in fit_prior(vae, x):`.
+        vae = with_prior(trained, AutoregressivePrior(num_latents=4, num_categories=8))
+        for record in fit_prior(vae, x):
+            print(record)
+
+    When the iterator is exhausted, the prior has the weights of the epoch with the best validation
+    ELBO, or of the last epoch if there is no validation. Nothing else of the model has changed.
 
     Args:
-        vae: see `PriorTrainer`, as for the next two.
-        data: as above.
-        validation: as above.
-        epochs: see `Trainer.run`, as for the next.
-        patience: as above.
-        **options: see `PriorTrainer`.
+        vae: a trained model that holds the prior to fit.
+        data: the data that the model was trained on, as `fit` takes them.
+        validation: the share (below 1) of the data, or their number, that is kept apart for
+            validation, which are those of `fit` with the same seed; or other data (M, *event), or
+            a pair (x, labels (M,)); None or 0 for no validation.
+        epochs: the most epochs to train.
+        patience: stop after this many epochs without a better validation ELBO; None never stops
+            early. It is not used without validation.
+        seed: the seed of the choice of the validation data, and of everything that is drawn.
+        **options: further arguments of `Trainer`, such as `batch_size` or `learning_rate`.
+
+    Raises:
+        ValueError: see `PriorTrainer`; or the data are too few to keep some apart.
     """
-    trainer = PriorTrainer(vae, data, validation, **options)
+    train, held_out = hold_out(vae, training_data(vae, data), validation, seed)
+    trainer = PriorTrainer(vae, train, held_out, seed=seed, **options)
+    if held_out is None and patience == TrainingSettings.patience:
+        patience = None
     yield from trainer.run(epochs, patience=patience)
     trainer.keep_best()

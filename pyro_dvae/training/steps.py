@@ -12,12 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least, training_settings
+from pyro_dvae.defaults import ANNEALING, LONG_RUN
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.process import OneThread, without_checks
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.averaging import WeightAverage
-from pyro_dvae.training.backward import Backward, CompiledBackward, needs_no_traces
+from pyro_dvae.training.backward import (
+    Backward,
+    CompiledBackward,
+    needs_no_traces,
+    torch_compiles,
+)
 from pyro_dvae.training.batches import (
     Batch,
     TrainingData,
@@ -54,19 +60,22 @@ class GradientSteps:
         batch_size: int,
         learning_rate: float,
         averaging: float,
-        annealing: int,
+        annealing: int | None,
         initial_beta: float,
         seed: int,
-        compiled: bool,
+        compiled: bool | None,
         capture: bool,
         bfloat16: bool,
     ) -> None:
         check_weights(vae, "a model")
+        has_beta = isinstance(elbo, DiscreteELBO) and elbo.has_beta
+        if annealing is None:
+            annealing = ANNEALING if has_beta else 0
         training_settings(batch_size, learning_rate, averaging, annealing, initial_beta)
-        if annealing and not isinstance(elbo, DiscreteELBO):
+        if annealing and not has_beta:
             raise ValueError(
                 f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
-                "annealing=0, or a DiscreteELBO."
+                "annealing=0, or another estimator."
             )
         self.vae, self.elbo = vae, elbo
         self.data = training_data(vae, data)
@@ -89,11 +98,9 @@ class GradientSteps:
                 f"{type(vae).__name__}. Use ReinforceELBO or RlooELBO with a mean-field guide and "
                 "a uniform or learned prior, or compiled=False."
             )
-        self._backward = (
-            CompiledBackward(vae, elbo, self.optimizer, rows, batch_size)
-            if compiled
-            else Backward(vae, elbo, self.optimizer, rows)
-        )
+        self._trial_rows = rows
+        self.compiled = bool(compiled)
+        self._backward = self._new_backward()
         if capture:
             check_capture(self.device, self.data, needs_no_traces(vae, elbo, rows))
         self.capture = capture
@@ -116,6 +123,27 @@ class GradientSteps:
         self.restart_streams()
         self._start_epoch()
         self._record_anew()
+
+    def _new_backward(self) -> Backward:
+        parts = self.vae, self.elbo, self.optimizer, self._trial_rows
+        return CompiledBackward(*parts, self.batch_size) if self.compiled else Backward(*parts)
+
+    def compile_if_long(self, epochs: int) -> bool:
+        """Compile the step, before the first one, where that can be done and repays.
+
+        It repays on the CPU in at least 20,000 steps. On a CUDA device it has not been measured.
+
+        Args:
+            epochs: how many are to come.
+
+        Returns:
+            Whether the step is compiled now.
+        """
+        is_long = self.device.type == "cpu" and epochs * self.steps >= LONG_RUN
+        if is_long and not self.compiled and torch_compiles():
+            self.compiled = needs_no_traces(self.vae, self.elbo, self._trial_rows)
+            self._backward = self._new_backward()
+        return self.compiled
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: the same training after the same step, its graphs made anew."""

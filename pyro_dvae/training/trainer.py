@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least
+from pyro_dvae.defaults import TrainingSettings
 from pyro_dvae.displays import named, num_parameters, one_line, shape_of
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.process import PROCESS_STATE
@@ -35,26 +36,31 @@ class Trainer(GradientSteps):
         data: (N, *event) in the support of the likelihood: a tensor of any type, an array or a
             table; or a pair (x, labels (N,)) where the prior is conditional on labels; or
             `TrainingData`, which serves batches on vae's device.
-        validation: (M, *event), or likewise a pair, or None.
-        batch_size: B; the last batch of an epoch may be shorter.
-        learning_rate: Adam's.
-        averaging: decay of the `WeightAverage` that is validated and kept; 0 keeps the weights.
-        annealing: epochs over which the ELBO's beta falls, linearly, from `initial_beta` to its
-            own. More than 1 keeps the guide's entropy up until the decoder has learnt something;
-            a guide that commits to codes early stays with bad ones.
-        initial_beta: where beta starts, if it is annealed.
-        seed: of the shuffling, the data's random parts and the draws of z, a stream each.
-        compiled: get the gradient of full batches from one graph that `torch.compile` makes in the
-            first step, in seconds; the same to rounding, and sooner. Where that fails, a warning
-            says so and training goes on without.
+        validation: other data (M, *event), or a pair (x, labels (M,)); None for no validation.
+        batch_size: B, the number of data points per step; the last batch of an epoch may have
+            fewer.
+        learning_rate: the learning rate of Adam.
+        averaging: the decay of the average of the weights, a `WeightAverage`, which is what is
+            validated and kept; 0 keeps the weights themselves.
+        annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
+            from `initial_beta` to that of the ELBO. A beta above 1 keeps the guide's entropy up
+            until the decoder has learnt something. A guide that commits to codes earlier stays with
+            bad ones. None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
+        initial_beta: the beta of the first step, where it is annealed.
+        seed: the seed of the shuffling, of the data's random parts, and of the draws of z. Each has
+            a stream of random numbers to itself.
+        compiled: compute the gradient of full batches by one graph, which `torch.compile` makes in
+            the first step, in seconds. The gradient is the same to rounding, and comes sooner.
+            Where compiling fails, a warning says so, and training goes on without. None does not
+            compile, for a trainer does not know how many steps are to come: see `compile_if_long`.
         capture: on a CUDA device, replay the whole step of full batches as one CUDA graph; see
             `CapturedStep`. It was written without such a device at hand.
-        bfloat16: encoder and decoder compute in it in training steps, and nowhere else.
+        bfloat16: let the encoder and the decoder compute in bfloat16 in training steps.
 
     Raises:
-        ValueError: an argument out of range, an ELBO without beta that is to be annealed, data
-            outside the likelihood's support, or a step to compile or to capture that needs Pyro's
-            traces, or is not to be captured on CUDA from data there.
+        ValueError: an argument is out of range; an ELBO without beta is to be annealed; data are
+            outside the likelihood's support; or a step is to be compiled or captured that needs
+            Pyro's traces, or is to be captured without CUDA or from data that are not there.
     """
 
     vae: DiscreteVAE
@@ -66,15 +72,15 @@ class Trainer(GradientSteps):
         data: TrainingData | Batch,
         validation: Batch | None = None,
         *,
-        batch_size: int = 100,
-        learning_rate: float = 1e-3,
-        averaging: float = 0.0,
-        annealing: int = 0,
-        initial_beta: float = 1.0,
-        seed: int = 0,
-        compiled: bool = False,
+        batch_size: int = TrainingSettings.batch_size,
+        learning_rate: float = TrainingSettings.learning_rate,
+        averaging: float = TrainingSettings.averaging,
+        annealing: int | None = TrainingSettings.annealing,
+        initial_beta: float = TrainingSettings.initial_beta,
+        seed: int = TrainingSettings.seed,
+        compiled: bool | None = TrainingSettings.compile,
         capture: bool = False,
-        bfloat16: bool = False,
+        bfloat16: bool = TrainingSettings.bfloat16,
     ) -> None:
         super().__init__(
             vae,

@@ -121,7 +121,7 @@ def test_one_elbo_in_two_threads_at_once(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_fit_with_a_used_elbo(name: str) -> None:
     used, x = ALL[name](), tiny_data(6)
-    list(fit(tiny_vae(2, 2), used, x, epochs=1, batch_size=3))
+    list(fit(tiny_vae(2, 2), used, x, None, epochs=1, batch_size=3))
     fresh = ALL[name]()
     fresh.load_state_dict(used.state_dict())
     results = []

@@ -39,7 +39,7 @@ def by_torch(elbo: Any, vae: Any) -> None:
 
 
 def by_fit(elbo: Any, vae: Any) -> None:
-    list(fit(vae, elbo, tiny_data(3), epochs=1, learning_rate=0.1))
+    list(fit(vae, elbo, tiny_data(3), None, epochs=1, learning_rate=0.1))
 
 
 def in_a_thread(elbo: Any, vae: Any) -> None:

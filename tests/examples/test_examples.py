@@ -274,7 +274,7 @@ def test_a_prior_of_your_own_learns() -> None:
     prior = load("swap_prior").SharedPrior(D, K)
     vae = DiscreteVAE(MLPEncoder(EVENT, D, K), MLPDecoder(EVENT, D, K), prior, Bernoulli())
     x, _ = data_and_codes()
-    list(fit(vae, RlooELBO(), x, epochs=1))
+    list(fit(vae, RlooELBO(), x, None, epochs=1))
     assert (prior.logits != 0).all()
 
 

@@ -151,7 +151,7 @@ def test_two_epochs_lower_the_loss(name: str) -> None:
     encoder, decoder, d = pair(name)
     vae = DiscreteVAE(encoder, decoder, UniformPrior(d, K), Bernoulli())
     x = (torch.rand(20, *ODD) < torch.linspace(0, 1, 9)).double()
-    records = list(fit(vae, RlooELBO(2), x, epochs=3, batch_size=5, learning_rate=3e-3))
+    records = list(fit(vae, RlooELBO(2), x, None, epochs=3, batch_size=5, learning_rate=3e-3))
     assert records[-1].train_elbo > records[0].train_elbo + 1
 
 

@@ -248,6 +248,7 @@ def test_has_no_part_on_the_host(
     vae = make_vae(prior).to("meta")
     options: dict[str, Any] = {"averaging": 0.9, "capture": True, **ANNEALED}
     monkeypatch.setattr(steps, "check_data", lambda *_: None)
+    monkeypatch.setattr(steps, "show_likelihood", lambda *_: None)
     monkeypatch.setattr(Trainer, "restart_streams", lambda trainer: None)
     monkeypatch.setattr(Trainer, "noise", torch.Generator(), raising=False)
     monkeypatch.setattr(backward, "needs_no_traces", lambda *_: True)

@@ -69,7 +69,7 @@ ELBO_METHODS: dict[str, Callable[[Any], Any]] = {
     "advantage": lambda advantage: 2 * advantage,
 }
 # A Trainer asks `differentiable_loss`; a common scale cancels out.
-NOT_OF_A_STEP = {"loss", "loss_and_grads", "loss_scale"}
+NOT_OF_A_STEP = {"loss", "loss_and_grads", "loss_scale", "extra_repr"}
 
 
 def changed(method: Wrapper, change: Callable[[Any], Any]) -> Wrapper:

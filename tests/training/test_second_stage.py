@@ -68,7 +68,7 @@ def test_a_wide_prior_becomes_the_aggregate_posterior() -> None:
     for prior in (LearnedPrior(D, K), AutoregressivePrior(D, K, 8)):
         vae = with_prior(trained, prior)
         options = {"epochs": 40, "batch_size": 30, "learning_rate": 0.1}
-        list(fit_prior(vae, x, averaging=0.9, **options))
+        list(fit_prior(vae, x, None, averaging=0.9, **options))
         found[type(prior)] = mean_log_prior(vae, x)
     assert best - 0.01 < found[AutoregressivePrior] <= best + 1e-9
     assert independent - 0.01 < found[LearnedPrior] <= independent + 1e-9

@@ -15,7 +15,7 @@ import torch
 from pyro.infer import SVI, Trace_ELBO
 from pyro.nn import pyro_method
 from torch.utils.data import DataLoader, TensorDataset
-from zoo import ELBOS, PRIORS, SCALE_DEPENDENT, tiny_data, tiny_vae
+from zoo import ELBOS, PLAIN, PRIORS, SCALE_DEPENDENT, tiny_data, tiny_vae
 
 from pyro_dvae import (
     BinaryImages,
@@ -40,7 +40,14 @@ def weights(vae: DiscreteVAE) -> torch.Tensor:
 def train(seed: int = 0, **options: Any) -> tuple[Any, Any]:
     pyro.set_rng_seed(0)
     vae, x = tiny_vae(), tiny_data(23)
-    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01, "seed": seed, **options}
+    options = {
+        "epochs": 3,
+        "batch_size": 5,
+        "learning_rate": 0.01,
+        "seed": seed,
+        **PLAIN,
+        **options,
+    }
     elbo = options.pop("elbo", None) or RlooELBO(2)
     return vae, list(fit(vae, elbo, x, options.pop("validation", None), **options))
 
@@ -52,7 +59,8 @@ def test_a_step_is_svis_step(elbo: str) -> None:
     vae, x = tiny_vae(), tiny_data(4)
     twin = tiny_vae()
     twin.load_state_dict(vae.state_dict())
-    list(fit(vae, make(), x, epochs=1, batch_size=4, learning_rate=0.01, seed=3))
+    options = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "seed": 3, **PLAIN}
+    list(fit(vae, make(), x, None, **options))
 
     order = torch.randperm(4, generator=torch.Generator().manual_seed(3))
     scaled = [poutine.scale(program, 1 / 4) for program in (twin.model, twin.guide)]
@@ -67,7 +75,7 @@ def test_the_elbo_rises(elbo: str) -> None:
     x = tiny_data(2, (6,)).repeat(40, 1)
     before = evaluate(vae, x).elbo
     make = ELBOS.get(elbo, lambda: Trace_ELBO(10, vectorize_particles=True))
-    list(fit(vae, make(), x, epochs=30, batch_size=20, learning_rate=0.02))
+    list(fit(vae, make(), x, None, epochs=30, batch_size=20, learning_rate=0.02))
     assert evaluate(vae, x).elbo > before + 0.5
 
 
@@ -80,7 +88,18 @@ def test_beta_falls_to_its_own_and_is_given_back() -> None:
             return super().differentiable_loss(*args, **kwargs)
 
     elbo = Seeing(2, beta=0.5)
-    list(fit(tiny_vae(), elbo, tiny_data(23), epochs=3, batch_size=12, annealing=2, initial_beta=2))
+    list(
+        fit(
+            tiny_vae(),
+            elbo,
+            tiny_data(23),
+            None,
+            epochs=3,
+            batch_size=12,
+            annealing=2,
+            initial_beta=2,
+        )
+    )
     assert seen == pytest.approx([2.0, 1.625, 1.25, 0.875, 0.5, 0.5])
     assert elbo.beta == 0.5
     trainer = Trainer(tiny_vae(), elbo, tiny_data(23), annealing=2, initial_beta=2)
@@ -90,7 +109,7 @@ def test_beta_falls_to_its_own_and_is_given_back() -> None:
 
 def test_annealing_needs_beta() -> None:
     with pytest.raises(ValueError, match="Expected an ELBO with beta to anneal; got Trace_ELBO"):
-        next(fit(tiny_vae(), Trace_ELBO(), tiny_data(4), annealing=1))
+        next(fit(tiny_vae(), Trace_ELBO(), tiny_data(4), None, annealing=1))
 
 
 @pytest.mark.parametrize("averaging", [0.0, 0.9])
@@ -110,7 +129,7 @@ def test_train_elbo_is_the_mean_over_all_data() -> None:
     pyro.set_rng_seed(0)
     vae, x = tiny_vae(), tiny_data(23)
     exact = evaluate(vae, x).elbo
-    record = next(fit(vae, EnumeratedELBO(), x, epochs=1, batch_size=5, learning_rate=1e-12))
+    record = next(fit(vae, EnumeratedELBO(), x, None, epochs=1, batch_size=5, learning_rate=1e-12))
     assert record.train_elbo == pytest.approx(exact, abs=1e-8)
 
 
@@ -126,7 +145,7 @@ def test_batches_are_without_replacement() -> None:
             return tiny_data(len(index))
 
     data = Counting()
-    list(fit(tiny_vae(), RlooELBO(2), data, epochs=2, batch_size=5))
+    list(fit(tiny_vae(), RlooELBO(2), data, None, epochs=2, batch_size=5))
     first_epoch, second_epoch = data.seen[-46:-23], data.seen[-23:]
     assert sorted(first_epoch) == sorted(second_epoch) == list(range(23))
     assert first_epoch != second_epoch
@@ -178,7 +197,9 @@ def test_two_fits_alternating() -> None:
     pyro.set_rng_seed(0)
     models.append(tiny_vae())
     options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01}
-    runs = [fit(model, RlooELBO(2), x, seed=seed, **options) for seed, model in enumerate(models)]
+    runs = [
+        fit(model, RlooELBO(2), x, None, seed=seed, **options) for seed, model in enumerate(models)
+    ]
     for _ in zip(*runs, strict=True):
         pass
     for model, twin in zip(models, alone, strict=True):
@@ -195,7 +216,15 @@ def test_averaging_is_the_mean_of_the_weights_and_does_not_change_training() -> 
     mean = weights(vae)
     options = {"batch_size": 5, "learning_rate": 0.01}
     list(
-        fit(vae, RlooELBO(2), x, epochs=1, on_step=lambda *_: path.append(weights(vae)), **options)
+        fit(
+            vae,
+            RlooELBO(2),
+            x,
+            None,
+            epochs=1,
+            on_step=lambda *_: path.append(weights(vae)),
+            **options,
+        )
     )
     for step, weight in enumerate(path, 1):
         decay = min(0.8, (1 + step) / (10 + step))
@@ -231,7 +260,7 @@ def test_no_epoch_changes_nothing() -> None:
 @pytest.mark.parametrize("num_data", [1, 5, 6])
 def test_any_number_of_data(num_data: int) -> None:
     options = {"epochs": 1, "batch_size": 5}
-    records = list(fit(tiny_vae(), RlooELBO(2), tiny_data(num_data), **options))
+    records = list(fit(tiny_vae(), RlooELBO(2), tiny_data(num_data), None, **options))
     assert math.isfinite(records[0].train_elbo)
 
 
@@ -244,6 +273,7 @@ def test_binary_images_and_steps() -> None:
             vae,
             RlooELBO(2),
             data,
+            None,
             epochs=2,
             batch_size=3,
             on_step=lambda step, total: steps.append((step, total)),
@@ -254,16 +284,16 @@ def test_binary_images_and_steps() -> None:
 
 def test_grey_data_is_refused_before_the_first_step() -> None:
     with pytest.raises(ValueError, match=r"Expected data in \{0, 1\}.*from 0.5 to 0.5"):
-        next(fit(tiny_vae(), RlooELBO(2), torch.full((9, 4), 0.5)))
+        next(fit(tiny_vae(), RlooELBO(2), torch.full((9, 4), 0.5), None))
     x = tiny_data(100)
     x[77, 1] = 3.0
     with pytest.raises(ValueError, match=r"from 0 to 3"):
-        next(fit(tiny_vae(), RlooELBO(2), x))
+        next(fit(tiny_vae(), RlooELBO(2), x, None))
 
 
 def test_wrong_event_shape_is_refused_before_the_first_step() -> None:
     with pytest.raises(ValueError, match=r"shape \(B, 4\); got \(2, 5\)"):
-        next(fit(tiny_vae(), RlooELBO(2), tiny_data(9, (5,))))
+        next(fit(tiny_vae(), RlooELBO(2), tiny_data(9, (5,)), None))
 
 
 def test_infinite_loss_names_step_and_term() -> None:
@@ -352,7 +382,9 @@ def test_served_data_come_in_the_models_type(served: torch.dtype) -> None:
     found = []
     for given in (torch.tensor(_BITS), data):
         torch.manual_seed(0)
-        found += [record.train_elbo for record in fit(tiny_vae(), RlooELBO(2), given, epochs=1)]
+        found += [
+            record.train_elbo for record in fit(tiny_vae(), RlooELBO(2), given, None, epochs=1)
+        ]
     assert found[0] == found[1]
 
 
@@ -395,7 +427,7 @@ class _Pairs:
 )
 def test_data_that_are_none_are_refused_in_one_line(data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        next(fit(tiny_vae(), RlooELBO(2), data))
+        next(fit(tiny_vae(), RlooELBO(2), data, None))
     assert "\n" not in str(error.value)
     if not isinstance(data, _Pairs):
         with pytest.raises(ValueError, match=message):
@@ -404,7 +436,7 @@ def test_data_that_are_none_are_refused_in_one_line(data: Any, message: str) -> 
 
 def test_no_data() -> None:
     with pytest.raises(ValueError, match="training data of at least 1; got 0"):
-        next(fit(tiny_vae(), RlooELBO(2), tiny_data(0)))
+        next(fit(tiny_vae(), RlooELBO(2), tiny_data(0), None))
 
 
 def _frozen() -> Any:
@@ -455,13 +487,13 @@ def _made_in_inference_mode() -> Any:
 )
 def test_what_cannot_learn_is_refused_in_one_line(elbo: Any, make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"Expected {message}") as error:
-        list(fit(make(), elbo(), tiny_data(4), epochs=1))
+        list(fit(make(), elbo(), tiny_data(4), None, epochs=1))
     assert "\n" not in str(error.value)
 
 
 def test_a_model_that_is_frozen_between_epochs_is_refused() -> None:
     vae = tiny_vae()
-    records = fit(vae, RlooELBO(2), tiny_data(4), epochs=2)
+    records = fit(vae, RlooELBO(2), tiny_data(4), None, epochs=2)
     next(records)
     vae.requires_grad_(False)
     with pytest.raises(ValueError, match="whose weights are all frozen"):
@@ -480,7 +512,7 @@ def test_training_needs_no_ambient_gradients(elbo: Any) -> None:
         found.append(weights(vae))
     assert torch.equal(*found)
     with torch.inference_mode(), pytest.raises(ValueError, match="outside of torch"):
-        list(fit(tiny_vae(), elbo(), x, epochs=1))
+        list(fit(tiny_vae(), elbo(), x, None, epochs=1))
 
 
 class _Inner(DiscreteVAE):
@@ -509,7 +541,8 @@ def test_a_guide_that_calls_autograd(elbo: Any) -> None:
     x = tiny_data(4)
     for model in (inner, twin):
         model.ambient = torch.enable_grad
-    list(fit(inner, elbo(), x, epochs=1, batch_size=4, learning_rate=0.01, seed=3))
+    options = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "seed": 3, **PLAIN}
+    list(fit(inner, elbo(), x, None, **options))
     order = torch.randperm(4, generator=torch.Generator().manual_seed(3))
     scaled = [poutine.scale(program, 1 / 4) for program in (twin.model, twin.guide)]
     pyro.set_rng_seed(3 + 2)
@@ -522,5 +555,5 @@ def test_a_guide_that_calls_autograd_where_there_is_none_is_refused(elbo: Any) -
     vae = tiny_vae()
     inner = _Inner(vae.encoder, vae.decoder, vae.prior, vae.likelihood)
     with pytest.raises(ValueError, match=r"without gradients too, .* torch\.enable_grad") as error:
-        next(fit(inner, elbo(), tiny_data(4)))
+        next(fit(inner, elbo(), tiny_data(4), None))
     assert "\n" not in str(error.value)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from pyro_dvae.defaults import MOST_KEPT_BYTES, MOST_KEPT_ROWS
 
 
 def split(num_data: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -31,6 +36,21 @@ def split(num_data: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
         parts = f"{fraction} of {num_data} data"
         raise ValueError(f"Expected data in both parts; got {parts}. Change the fraction.")
     return allocate(num_data, fraction, 0, seed)[:2]
+
+
+def amount_kept(share: float, num_data: int, event_shape: Sequence[int]) -> float:
+    """How much is kept apart for validation or testing where the user names no amount.
+
+    Args:
+        share: The share of the data that is kept, below 1.
+        num_data: N, the number of data.
+        event_shape: Shape of one datum.
+
+    Returns:
+        The share; or, if it is more than 10,000 rows or 64 MiB of float32, that number of rows.
+    """
+    most = max(1, min(MOST_KEPT_ROWS, MOST_KEPT_BYTES // (4 * math.prod(event_shape))))
+    return share if round(share * num_data) <= most else most
 
 
 def allocate(

@@ -100,6 +100,13 @@ class BlockData:
         """Return the number of rows."""
         return len(self.rows) if self.index is None else len(self.index)
 
+    @property
+    def labels(self) -> Tensor | None:
+        """(N,) int64 labels, served with the data; None if there are none."""
+        if self._labels is None or self.index is None:
+            return self._labels
+        return self._labels[self.index]
+
     def order(self, generator: torch.Generator) -> Tensor:
         """The rows in the order of one epoch, (N,) int64, on the CPU."""
         size = self.block_size

@@ -1,0 +1,116 @@
+"""The data that `fit` keeps apart of its training data, for validation."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.checks import at_least
+from pyro_dvae.data.serve.allocate import allocate, amount_kept
+from pyro_dvae.defaults import VALIDATION_SHARE
+from pyro_dvae.training.batches import Batch, TrainingData, as_batch, served
+
+
+@runtime_checkable
+class DivisibleData(TrainingData, Protocol):
+    """Training data that can be divided into parts, such as `BinaryImages`."""
+
+    @property
+    def labels(self) -> Tensor | None:
+        """(N,) int64, or None."""
+
+    def subset(self, index: Tensor) -> DivisibleData:
+        """The data of these indices, (n,) int64."""
+
+    def fixed(self, seed: int) -> Tensor:
+        """(N, *event), without labels, with their random parts drawn once."""
+
+
+@runtime_checkable
+class OrderedData(TrainingData, Protocol):
+    """Training data that say in which order an epoch takes them."""
+
+    def order(self, generator: torch.Generator) -> Tensor:
+        """All indices in the order of an epoch, (N,) int64."""
+
+
+class ChosenData:
+    """Some of the data of another `TrainingData`.
+
+    Args:
+        data: the other.
+        index: (n,) int64, the indices of those that are taken.
+    """
+
+    def __init__(self, data: TrainingData, index: Tensor) -> None:
+        self.data, self.index = data, index
+
+    def __len__(self) -> int:
+        """The number n of data."""
+        return len(self.index)
+
+    def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
+        """The data of these indices into the n, as the other serves them."""
+        self.index = self.index.to(index.device)
+        return self.data.batch(self.index[index], generator)
+
+
+class ChosenOrderedData(ChosenData):
+    """The same of `OrderedData`, in the order of the other."""
+
+    data: OrderedData
+
+    def order(self, generator: torch.Generator) -> Tensor:
+        """All indices into the n in the order of an epoch, (n,) int64."""
+        order = self.data.order(generator)
+        places = order.new_full((len(self.data),), -1)
+        places[self.index.to(order.device)] = torch.arange(len(self), device=order.device)
+        chosen = places[order]
+        return chosen[chosen >= 0]
+
+
+def hold_out(
+    vae: Any, data: TrainingData, validation: Batch | float | None, seed: int
+) -> tuple[TrainingData, Batch | None]:
+    """Divide data into those to train on, and those to validate on.
+
+    The rows are those that `make_splits` keeps with the same seed, and so is their one draw.
+
+    Args:
+        vae: the model.
+        data: N data points.
+        validation: the share (below 1) of them, or their number, to keep for validation, evenly
+            among the classes where there are labels; or other data, as `fit` takes them; None or 0
+            for no validation. The share that is the default keeps at most 10,000 data points or
+            64 MiB.
+        seed: decides which are kept, and what is drawn for them.
+
+    Returns:
+        The data to train on; and (M, *event), with labels (M,) in a pair where the data have some,
+        or None.
+
+    Raises:
+        ValueError: a part would be empty.
+    """
+    at_least("training data", len(data), 1)
+    if not isinstance(validation, (int, float)):
+        return data, None if validation is None else as_batch(vae, validation)
+    if not validation:
+        return data, None
+    weight = next(vae.parameters())
+    if validation == VALIDATION_SHARE:
+        first = torch.zeros(1, dtype=torch.int64, device=weight.device)
+        row = served(data, first, torch.Generator(weight.device), weight.dtype)[0]
+        validation = amount_kept(validation, len(data), row.shape[1:])
+    if isinstance(data, DivisibleData):
+        labels = None if data.labels is None else data.labels.cpu()
+        train, kept, _ = allocate(len(data), validation, 0, seed, labels)
+        part = data.subset(kept)
+        x = part.fixed(seed)
+        return data.subset(train), x if part.labels is None else (x, part.labels)
+    train, kept, _ = allocate(len(data), validation, 0, seed)
+    chosen = ChosenOrderedData if isinstance(data, OrderedData) else ChosenData
+    stream = torch.Generator(weight.device).manual_seed(seed)
+    return chosen(data, train), data.batch(kept.to(weight.device), stream)
