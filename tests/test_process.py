@@ -293,7 +293,7 @@ def test_the_second_stage_freezes_nothing_outside_of_its_steps() -> None:
     first = make(ELBOS["rloo"], averaging=0.0)
     x = first.data.x  # type: ignore[attr-defined]
     prior = under(first.vae, LearnedPrior(2, 3))
-    for _ in zip(first.run(2), fit_prior(prior, x, None, epochs=2), strict=True):
+    for _ in zip(first.run(2), fit_prior(prior, x, None, epochs=2, averaging=0.0), strict=True):
         assert all(weight.requires_grad for weight in first.vae.parameters())
     list(first.run(2))
     alone = make(ELBOS["rloo"], averaging=0.0)

@@ -46,7 +46,7 @@ def test_is_of_training_steps_alone() -> None:
             types.append(terms.log_likelihood.dtype)
             return super().surrogate(terms)
 
-    trainer = Trainer(vae, Seeing(), x, x, batch_size=4, bfloat16=True)
+    trainer = Trainer(vae, Seeing(), x, x, batch_size=4, averaging=0.0, bfloat16=True)
     (record,) = trainer.run(1)
     assert record.validation_elbo == evaluate(vae, x).elbo
     assert set(types) == {torch.float32}

@@ -167,7 +167,7 @@ def test_validation_and_the_callers_draws_do_not_change_training() -> None:
     state = torch.get_rng_state()
     records = []
     held_out = x[:4]
-    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01}
+    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01, **PLAIN}
     for record in fit(vae, RlooELBO(2), x, held_out, **options):
         records.append(record)
         torch.rand(100)
@@ -196,7 +196,7 @@ def test_two_fits_alternating() -> None:
     models, x = [tiny_vae()], tiny_data(23)
     pyro.set_rng_seed(0)
     models.append(tiny_vae())
-    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01}
+    options = {"epochs": 3, "batch_size": 5, "learning_rate": 0.01, **PLAIN}
     runs = [
         fit(model, RlooELBO(2), x, None, seed=seed, **options) for seed, model in enumerate(models)
     ]
@@ -214,7 +214,7 @@ def test_averaging_is_the_mean_of_the_weights_and_does_not_change_training() -> 
     pyro.set_rng_seed(0)
     vae, x = tiny_vae(), tiny_data(23)
     mean = weights(vae)
-    options = {"batch_size": 5, "learning_rate": 0.01}
+    options = {"batch_size": 5, "learning_rate": 0.01, **PLAIN}
     list(
         fit(
             vae,
