@@ -100,7 +100,8 @@ def test_any_number_of_data_in_any_batches(
     pyro.set_rng_seed(seed)
     vae, x = tiny_vae(*code), tiny_data(num_data)
     seen: list[Tensor] = []
-    trainer = Trainer(vae, RlooELBO(2), x, x, batch_size=batch_size, seed=seed)
+    options: dict[str, Any] = {"batch_size": batch_size, "averaging": 0.0, "seed": seed}
+    trainer = Trainer(vae, RlooELBO(2), x, x, **options)
     (record,) = trainer.run(1, on_step=lambda step, _: seen.append(torch.tensor(step)))
     assert len(seen) == math.ceil(num_data / batch_size)
     assert math.isfinite(record.train_elbo)

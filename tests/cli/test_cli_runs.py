@@ -18,10 +18,11 @@ import torch
 from pdvae_cli import train
 
 from pyro_dvae import Trainer, load_run
-from pyro_dvae.runs import resolve, run_trainer
+from pyro_dvae.runs import run_trainer
 from pyro_dvae.runs.checkpoints import STATE, WEIGHTS, read_state
 from pyro_dvae.runs.log import read_metrics
 from pyro_dvae.runs.storage import only_writer, read_tensors
+from pyro_dvae.training import steps
 from pyro_dvae.training.backward import CompiledBackward, torch_compiles
 
 Run = Callable[..., tuple[int, str, str]]
@@ -128,7 +129,7 @@ class TestCompile:
     def test_long_runs_are(
         self, pdvae: Run, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: bool
     ) -> None:
-        monkeypatch.setattr(resolve, "LONG_RUN", 10)  # of 5 steps an epoch
+        monkeypatch.setattr(steps, "LONG_RUN", 10)  # of 5 steps an epoch
         assert pdvae("fit", "run", *SMALL, "--epochs=2", *options)[0] == 0
         config = json.loads(Path("run/config.json").read_text())["config"]
         assert config["compile"] is expected
