@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from pyro_dvae.elbos.pathwise import ConditionalGumbelELBO, PathwiseELBO, jacobian_product
+from pyro_dvae.elbos.gumbel_softmax import ConditionalGumbelELBO
+from pyro_dvae.elbos.pathwise import PathwiseELBO, jacobian_product
 
 
 class ReinMaxELBO(PathwiseELBO):

@@ -13,16 +13,12 @@ from pyro.infer import ELBO, Trace_ELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
+from pyro_dvae.elbos.gumbel_softmax import GumbelSoftmaxELBO, RaoGumbelELBO
 from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
-from pyro_dvae.elbos.pathwise import (
-    GappedStraightThroughELBO,
-    GumbelSoftmaxELBO,
-    RaoGumbelELBO,
-    StraightThroughELBO,
-)
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
+from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.networks.mlp import MLPBaseline, MLPControl
 
 if TYPE_CHECKING:

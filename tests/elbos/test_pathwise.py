@@ -18,14 +18,10 @@ from zoo import PROGRAMS, tiny_data, tiny_vae
 
 from pyro_dvae import ReinforceELBO
 from pyro_dvae.codes import conditional_gumbels, enumerate_codes, kl_divergence
-from pyro_dvae.elbos.pathwise import (
-    GappedStraightThroughELBO,
-    GumbelSoftmaxELBO,
-    PathwiseELBO,
-    RaoGumbelELBO,
-    StraightThroughELBO,
-)
+from pyro_dvae.elbos.gumbel_softmax import GumbelSoftmaxELBO, RaoGumbelELBO
+from pyro_dvae.elbos.pathwise import PathwiseELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
+from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 
 EXACT = {"atol": 1e-12, "rtol": 0}
 D, K = 2, 3
