@@ -16,6 +16,7 @@ from pyro_dvae.elbos.exact import EnumeratedELBO
 from pyro_dvae.elbos.score_function import RlooELBO
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.batches import Batch, arguments, as_batch
+from pyro_dvae.vae import DiscreteVAE
 
 _BLOCKS = 10
 
@@ -54,11 +55,11 @@ class GradientStatistics:
     """Median of a step's forward and backward pass."""
 
 
-def reference_gradient(vae: Any, x: Batch, *, num_draws: int = 2000) -> tuple[Tensor, str]:
+def reference_gradient(vae: DiscreteVAE, x: Batch, *, num_draws: int = 2000) -> tuple[Tensor, str]:
     """The exact gradient of the mean ELBO per datum, by enumeration where K^D allows.
 
     Args:
-        vae: a `DiscreteVAE`.
+        vae: the model.
         x: (B, *event), or a pair with labels (B,) where the prior is conditional on them.
         num_draws: steps of `RlooELBO(8)` to average where K^D is too large to enumerate.
 
@@ -77,7 +78,7 @@ def reference_gradient(vae: Any, x: Batch, *, num_draws: int = 2000) -> tuple[Te
 
 
 def gradient_statistics(
-    vae: Any,
+    vae: DiscreteVAE,
     x: Batch,
     elbos: Mapping[str, Any],
     reference: Tensor,
@@ -90,7 +91,7 @@ def gradient_statistics(
     A guide's own weights are counted with the encoder's, a prior's with the decoder's.
 
     Args:
-        vae: a `DiscreteVAE`; its weights are left as they are.
+        vae: the model; its weights are left as they are.
         x: as of `reference_gradient`.
         elbos: name -> ELBO.
         reference: of `reference_gradient`.
@@ -134,7 +135,7 @@ def _random_state(device: torch.device) -> Tensor:
     return torch.cat(states)
 
 
-def _gradient(vae: Any, elbo: Any, x: Batch) -> Tensor:
+def _gradient(vae: DiscreteVAE, elbo: Any, x: Batch) -> Tensor:
     batch = arguments(x)
     loss = elbo.differentiable_loss(vae.model, vae.guide, *batch) / len(batch[0])
     weights = _weights(vae)
@@ -147,13 +148,13 @@ def _gradient(vae: Any, elbo: Any, x: Batch) -> Tensor:
     )
 
 
-def _weights(vae: Any) -> list[nn.Parameter]:
+def _weights(vae: DiscreteVAE) -> list[nn.Parameter]:
     guide = _guide_weights(vae)
     known = {id(weight) for weight in guide}
     return guide + [weight for weight in vae.parameters() if id(weight) not in known]
 
 
-def _guide_weights(vae: Any) -> list[nn.Parameter]:
+def _guide_weights(vae: DiscreteVAE) -> list[nn.Parameter]:
     return [*vae.encoder.parameters(), *vae.posterior_family.parameters()]
 
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 
@@ -58,7 +58,7 @@ def as_labels(labels: Any, device: torch.device) -> Tensor:
     return given.to(device, torch.int64 if whole and given.dtype != torch.bool else given.dtype)
 
 
-def as_arguments(vae: Any, x: Any, labels: Any = None) -> tuple[Tensor, Tensor | None]:
+def as_arguments(vae: nn.Module, x: Any, labels: Any = None) -> tuple[Tensor, Tensor | None]:
     """Data and labels, by `as_data` and `as_labels`, as a model takes them.
 
     Args:

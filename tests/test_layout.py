@@ -103,7 +103,7 @@ ROOMS: dict[str, set[str]] = {
         "tensors",
         "vae",
     },
-    "diagnostics": {"codes", "elbos", "streams", "training"},
+    "diagnostics": {"codes", "elbos", "streams", "training", "vae"},
     "runs": {
         "_version",
         "checks",

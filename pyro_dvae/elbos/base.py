@@ -80,7 +80,8 @@ class DiscreteELBO(ELBO, nn.Module):
             bits for a site whose KL is not in closed form or depends on earlier draws.
     """
 
-    is_unbiased: ClassVar[bool]
+    is_unbiased: ClassVar[bool] = True
+    """Whether the mean of the surrogate's gradient is the gradient of the objective."""
     has_beta: ClassVar[bool] = True
     """Whether the objective has a KL term, whose weight `Trainer` can anneal."""
     reruns: ClassVar[bool] = False

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyro
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.networks.assembly import check_parts
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.tensors import as_arguments
+from pyro_dvae.vae import DiscreteVAE
 
 Batch: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
 """x (B, *event), or x and labels (B,) int64."""
 
 
+@runtime_checkable
 class TrainingData(Protocol):
     """What training draws its batches from; `BinaryImages` is one.
 
-    It may have a method `order(generator)`, which returns all indices in the order of an epoch,
-    (N,) int64; else any order is as likely as another.
+    An epoch takes the data in random order, unless they are `OrderedData`.
     """
 
     def __len__(self) -> int:
@@ -32,6 +34,14 @@ class TrainingData(Protocol):
 
         With their labels, (B,) int64, where the model is conditional on them.
         """
+
+
+@runtime_checkable
+class OrderedData(TrainingData, Protocol):
+    """Training data that say in which order an epoch takes them, such as `BlockData`."""
+
+    def order(self, generator: torch.Generator) -> Tensor:
+        """All indices in the order of an epoch, (N,) int64."""
 
 
 class TensorData:
@@ -62,19 +72,19 @@ def arguments(batch: Batch) -> tuple[Tensor, ...]:
     return batch if isinstance(batch, tuple) else (batch,)
 
 
-def training_data(vae: Any, data: Any) -> TrainingData:
+def training_data(vae: DiscreteVAE, data: Any) -> TrainingData:
     """The data to train on: as they are where they serve batches, else of tensors made of them.
 
     Args:
         vae: the model.
         data: `TrainingData`; or x, or a pair of x and labels, of what `as_arguments` takes.
     """
-    if callable(getattr(data, "batch", None)):
+    if isinstance(data, TrainingData) and callable(data.batch):  # a table may have such a column
         return data
     return TensorData(*as_arguments(vae, *_pair(data)))
 
 
-def as_batch(vae: Any, data: Any) -> Batch:
+def as_batch(vae: DiscreteVAE, data: Any) -> Batch:
     """Likewise x, or a pair (x, labels), as tensors."""
     x, labels = as_arguments(vae, *_pair(data))
     return x if labels is None else (x, labels)
@@ -105,13 +115,12 @@ def served(
 
 def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.device) -> Tensor:
     """All indices in the order of one epoch, (N,) int64, on the device unless the data say it."""
-    order = getattr(data, "order", None)
-    if order is not None:
-        return order(generator)
+    if isinstance(data, OrderedData):
+        return data.order(generator)
     return torch.randperm(len(data), generator=generator, device="cpu").to(device)
 
 
-def show_likelihood(vae: Any, data: TrainingData, device: torch.device) -> None:
+def show_likelihood(vae: DiscreteVAE, data: TrainingData, device: torch.device) -> None:
     """Let a likelihood that is not calibrated say so, by its `before_training`."""
     if vae.likelihood.is_calibrated():
         return
@@ -142,7 +151,7 @@ def check_weights(part: nn.Module, what: str) -> None:
 
 
 def check_data(
-    vae: Any, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
+    vae: DiscreteVAE, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
 ) -> tuple[Tensor, ...]:
     """Check the range of the data and the model's parts, run two rows with Pyro's checks on.
 
@@ -154,18 +163,18 @@ def check_data(
             parts that do not fit one another, a decoder that mixes the codes of a batch, or a
             `pyro.param` that is no weight of the model.
     """
-    if getattr(elbo, "is_unbiased", True):  # a pathwise gradient goes through the statistics too
+    # A pathwise gradient, which is biased, goes through the statistics too.
+    if not isinstance(elbo, DiscreteELBO) or elbo.is_unbiased:
         _refuse_mixed_codes(vae)
     index = torch.arange(min(2, len(data)), device=device)
     rows = served(data, index, torch.Generator(device), next(vae.parameters()).dtype)
     whole = (data.x, data.labels) if isinstance(data, TensorData) else rows
-    for checked in (whole, *([] if validation is None else [arguments(validation)])):
-        checks = (getattr(vae.likelihood, "check", None), getattr(vae.prior, "check_labels", None))
-        for check, value in zip(checks, checked, strict=False):
-            if check is not None:
-                check(value)
-    if hasattr(vae, "posterior_family"):
-        check_parts(vae, *rows)
+    for x, *labels in (whole, *([] if validation is None else [arguments(validation)])):
+        vae.likelihood.check(x)
+        for each in labels:
+            if each is not None:
+                vae.prior.check_labels(each)
+    check_parts(vae, *rows)
     with (
         RandomStream(0, device),
         pyro.validation_enabled(True),
@@ -185,12 +194,12 @@ def check_data(
     return rows
 
 
-def _refuse_mixed_codes(vae: Any) -> None:
+def _refuse_mixed_codes(vae: DiscreteVAE) -> None:
     """Refuse statistics of a batch in the decoder, before log p(x|z) depends on others' codes.
 
     The score function of a code would then lack what the code does to the other data.
     """
-    for name, layer in getattr(vae, "decoder", nn.Identity()).named_modules():
+    for name, layer in vae.decoder.named_modules():
         if isinstance(layer, _BatchNorm):
             raise ValueError(
                 "Expected a decoder that treats each code by itself in training; got "
@@ -199,7 +208,7 @@ def _refuse_mixed_codes(vae: Any) -> None:
             )
 
 
-def _refuse_other_params(vae: Any, elbo: Any) -> None:
+def _refuse_other_params(vae: DiscreteVAE, elbo: Any) -> None:
     """Refuse parameters that the programs keep in Pyro's store alone: no step would train them."""
     own = {
         id(weight)

@@ -18,7 +18,7 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 class ScoreFunction(Protocol):
-    """What `descent` asks of an ELBO."""
+    """What `gradient_without_traces` asks of an ELBO."""
 
     num_particles: int
 
@@ -29,7 +29,7 @@ class ScoreFunction(Protocol):
         """(B, D) KL of each latent -> its weight in the gradient, () or (D,)."""
 
 
-class Descent(NamedTuple):
+class OutputGradients(NamedTuple):
     """A loss, and its gradient in what the networks gave: the rest is autograd's."""
 
     loss: Tensor
@@ -40,12 +40,12 @@ class Descent(NamedTuple):
     """Of the mean loss per datum in each output."""
 
 
-def descent(
+def gradient_without_traces(
     vae: DiscreteVAE,
     elbo: ScoreFunction,
     args: Sequence[Tensor],
     log_e: Callable[[Tensor], Tensor] = log_exponentials,
-) -> Descent | None:
+) -> OutputGradients | None:
     """Draw codes by the Gumbel-max trick, score them, differentiate; None where a part was swapped.
 
     Of the mean loss -1/B sum_b [1/S sum_s log p(x|z_s) - sum_d w_d KL_d] the gradient is
@@ -86,7 +86,7 @@ def descent(
         if isinstance(log_p, Tensor) and log_p.requires_grad:
             found.append((log_p, (q * -weight).sum_to_size(log_p.shape)))
     found = [pair for pair in found if pair[0].requires_grad]
-    return Descent(loss, *(zip(*found, strict=True) if found else ((), ())))
+    return OutputGradients(loss, *(zip(*found, strict=True) if found else ((), ())))
 
 
 def _guide_logits(vae: DiscreteVAE, x: Tensor) -> Tensor | None:

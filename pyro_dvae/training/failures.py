@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from pyro_dvae.vae import DiscreteVAE
+
 
 @torch.no_grad()
-def describe_failure(vae: Any, x: Tensor, labels: Tensor | None = None) -> str | None:
+def describe_failure(vae: DiscreteVAE, x: Tensor, labels: Tensor | None = None) -> str | None:
     """Name the term of the loss that is NaN or infinite; None if every one is finite.
 
     Looks at the data, q(z|x) by latent, p(z), p(x|z) at the most probable code, and the gradients
     that the parameters hold, in this order.
 
     Args:
-        vae: a `DiscreteVAE`, at the weights before the step.
+        vae: the model, at the weights before the step.
         x: (B, *event), the batch.
         labels: (B,), where the prior is conditional on them.
     """

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
+
+from pyro_dvae.training.batches import OrderedData, TrainingData
 
 T = TypeVar("T")
 WARM_UP = 3
@@ -109,12 +111,12 @@ def record(
     return replay
 
 
-def check_capture(device: torch.device, data: Any, needs_no_traces: bool) -> None:
+def check_capture(device: torch.device, data: TrainingData, needs_no_traces: bool) -> None:
     """Refuse what cannot be recorded, before the first step.
 
     Args:
         device: to train on.
-        data: a `TrainingData`.
+        data: to train on.
         needs_no_traces: of the model under the ELBO: see `backward.needs_no_traces`.
 
     Raises:
@@ -132,7 +134,7 @@ def check_capture(device: torch.device, data: Any, needs_no_traces: bool) -> Non
             "Use ReinforceELBO or RlooELBO with a mean-field guide and a uniform or learned prior, "
             "or capture=False."
         )
-    if hasattr(data, "order"):
+    if isinstance(data, OrderedData):
         raise ValueError(
             f"Expected data on the device to capture the step; got {type(data).__name__}, which "
             "reads blocks in an order of its own. Load the data whole, or use capture=False."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,7 +10,8 @@ from torch import Tensor
 from pyro_dvae.checks import at_least
 from pyro_dvae.data.serve.allocate import allocate, amount_kept
 from pyro_dvae.defaults import VALIDATION_SHARE
-from pyro_dvae.training.batches import Batch, TrainingData, as_batch, served
+from pyro_dvae.training.batches import Batch, OrderedData, TrainingData, as_batch, served
+from pyro_dvae.vae import DiscreteVAE
 
 
 @runtime_checkable
@@ -26,14 +27,6 @@ class DivisibleData(TrainingData, Protocol):
 
     def fixed(self, seed: int) -> Tensor:
         """(N, *event), without labels, with their random parts drawn once."""
-
-
-@runtime_checkable
-class OrderedData(TrainingData, Protocol):
-    """Training data that say in which order an epoch takes them."""
-
-    def order(self, generator: torch.Generator) -> Tensor:
-        """All indices in the order of an epoch, (N,) int64."""
 
 
 class ChosenData:
@@ -72,7 +65,7 @@ class ChosenOrderedData(ChosenData):
 
 
 def hold_out(
-    vae: Any, data: TrainingData, validation: Batch | float | None, seed: int
+    vae: DiscreteVAE, data: TrainingData, validation: Batch | float | None, seed: int
 ) -> tuple[TrainingData, Batch | None]:
     """Divide data into those to train on, and those to validate on.
 

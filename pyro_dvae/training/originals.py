@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 Members = Mapping[type, Mapping[str, Any]]
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def members(*classes: type) -> Members:
@@ -64,13 +63,18 @@ def is_unchanged(thing: object, originals: Members) -> bool:
 
 def has_hooks(modules: Iterable[nn.Module]) -> bool:
     """Whether a call of one of the modules does more than `forward`; torch's global hooks count."""
-    own = (getattr(module, hooks) for module in modules for hooks in _HOOKS)
-    return bool(torch.nn.modules.module._has_any_global_hook()) or any(own)
+    return bool(torch.nn.modules.module._has_any_global_hook()) or any(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        for module in modules
+    )
 
 
 def weight_has_hooks(weight: Tensor) -> bool:
     """Whether somebody is called where autograd writes a weight's gradient."""
-    return bool(weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None))
+    return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
 def attributes(module: nn.Module, *, methods: bool) -> list[tuple[Any, ...]]:

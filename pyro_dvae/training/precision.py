@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from pyro_dvae.vae import DiscreteVAE
 
 
 class Bfloat16:
@@ -21,7 +22,7 @@ class Bfloat16:
         vae: has `encoder` and `decoder`, each of one output.
     """
 
-    def __init__(self, vae: Any) -> None:
+    def __init__(self, vae: DiscreteVAE) -> None:
         self.__setstate__([vae.encoder, vae.decoder])
 
     def __getstate__(self) -> list[nn.Module]:

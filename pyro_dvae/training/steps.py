@@ -18,12 +18,7 @@ from pyro_dvae.process import OneThread, without_checks
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.averaging import WeightAverage
-from pyro_dvae.training.backward import (
-    Backward,
-    CompiledBackward,
-    needs_no_traces,
-    torch_compiles,
-)
+from pyro_dvae.training.backward import Backward, needs_no_traces
 from pyro_dvae.training.batches import (
     Batch,
     TrainingData,
@@ -34,9 +29,11 @@ from pyro_dvae.training.batches import (
     show_likelihood,
     training_data,
 )
+from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
 from pyro_dvae.training.failures import describe_failure
 from pyro_dvae.training.graphs import CapturedStep, check_capture
 from pyro_dvae.training.precision import Bfloat16
+from pyro_dvae.vae import DiscreteVAE
 
 
 class GradientSteps:
@@ -52,7 +49,7 @@ class GradientSteps:
 
     def __init__(
         self,
-        vae: nn.Module,
+        vae: DiscreteVAE,
         elbo: Any,
         data: TrainingData | Batch,
         validation: Batch | None,

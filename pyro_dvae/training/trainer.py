@@ -63,8 +63,6 @@ class Trainer(GradientSteps):
             Pyro's traces, or is to be captured without CUDA or from data that are not there.
     """
 
-    vae: DiscreteVAE
-
     def __init__(
         self,
         vae: DiscreteVAE,

@@ -23,7 +23,7 @@ from pyro_dvae.runs.checkpoints import STATE, WEIGHTS, read_state
 from pyro_dvae.runs.log import read_metrics
 from pyro_dvae.runs.storage import only_writer, read_tensors
 from pyro_dvae.training import steps
-from pyro_dvae.training.backward import CompiledBackward, torch_compiles
+from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
 
 Run = Callable[..., tuple[int, str, str]]
 

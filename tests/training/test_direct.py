@@ -14,7 +14,8 @@ from zoo import ELBOS, LIKELIHOODS, make_batch, make_vae, tiny_data, tiny_vae
 from pyro_dvae import Bernoulli, MeanFieldGuide, Trainer, UniformPrior
 from pyro_dvae.elbos.score_function import ScoreFunctionELBO
 from pyro_dvae.training.adam import FusedAdam
-from pyro_dvae.training.backward import Backward, CompiledBackward, needs_no_traces
+from pyro_dvae.training.backward import Backward, needs_no_traces
+from pyro_dvae.training.compiled import CompiledBackward
 
 DIRECT = [
     name

@@ -22,7 +22,7 @@ from pyro_dvae import (
 )
 from pyro_dvae.data import BlockData
 from pyro_dvae.training import backward, graphs, steps
-from pyro_dvae.training.backward import torch_compiles
+from pyro_dvae.training.compiled import torch_compiles
 
 BATCH_SIZE = 4
 NUM_DATA = 22  # five full batches, so that some are replayed in the first epoch, and a short one

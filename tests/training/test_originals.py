@@ -22,7 +22,8 @@ from pyro_dvae import DiscreteVAE, RlooELBO, Trainer
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.score_function import ScoreFunctionELBO
 from pyro_dvae.training.adam import FusedAdam
-from pyro_dvae.training.backward import Backward, CompiledBackward, needs_no_traces, torch_compiles
+from pyro_dvae.training.backward import Backward, needs_no_traces
+from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
 
 Wrapper = Callable[..., Any]
 

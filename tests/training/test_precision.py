@@ -10,7 +10,7 @@ from torch import Tensor
 from zoo import make_vae, tiny_data
 
 from pyro_dvae import EnumeratedELBO, ReinforceELBO, RlooELBO, Trainer, evaluate
-from pyro_dvae.training.backward import CompiledBackward, torch_compiles
+from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,8 @@ from pyro_dvae import (
     ScoreFunctionELBO,
     Trainer,
 )
-from pyro_dvae.training.backward import CompiledBackward, needs_no_traces, torch_compiles
+from pyro_dvae.training.backward import needs_no_traces
+from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
 
 pytestmark = pytest.mark.skipif(not torch_compiles(), reason="this torch is too old")
 
