@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .options import JsonOption, PartName, fail, user_errors
+from .errors import fail, user_errors
+from .options import JsonOption, PartName
 from .report import aligned, datum_name, figure, progress_of, setting, stored_figures, values
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .errors import fail, user_errors
 from .naming import with_options
-from .options import JsonOption, fail, user_errors
+from .options import JsonOption
 from .reading import (
     ChannelsOption,
     ColumnsOption,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
+from .errors import fail, user_errors
+from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption
 from .pictures import own_settings
 from .rows import KeyOption, failed_writes, file_for, only_images, open_run, weights_of
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .options import Device, fail
+from .errors import fail
+from .options import Device
 
 
 def pick_device(device: Device) -> torch.device:

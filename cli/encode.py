@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, TrustOption, user_errors
+from .errors import user_errors
+from .options import Device, DeviceOption, ForceOption, TrustOption
 from .report import datum_name
 from .rows import (
     DataDirOption,

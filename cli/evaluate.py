@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .console import complain
-from .options import (
-    Device,
-    DeviceOption,
-    JsonOption,
-    PartName,
-    RunSeedOption,
-    TrustOption,
-    fail,
-    user_errors,
-)
+from .errors import fail, user_errors
+from .options import Device, DeviceOption, JsonOption, PartName, RunSeedOption, TrustOption
 from .report import datum_name, progress_of, report
 from .rows import DataDirOption, RunArgument, open_run, refuse_too_many_codes
 

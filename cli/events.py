@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import fail
+from .errors import fail
 
 if TYPE_CHECKING:
     from pyro_dvae import EpochRecord

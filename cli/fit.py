@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .console import note
+from .errors import fail, user_errors
 from .events import require_tensorboard
-from .options import (
-    Device,
-    DeviceOption,
-    SeedOption,
-    TrustOption,
-    fail,
-    user_errors,
-)
+from .options import Device, DeviceOption, SeedOption, TrustOption
 from .reading import (
     READING,
     ChannelsOption,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Device, DeviceOption, RunSeedOption, TrustOption, user_errors
+from .errors import user_errors
+from .options import Device, DeviceOption, RunSeedOption, TrustOption
 from .rows import DataDirOption, RunArgument, open_run
 from .train import train
 

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .console import for_a_bar, note
-from .options import (
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    SeedOption,
-    TrustOption,
-    fail,
-    new_output,
-    user_errors,
-)
+from .errors import fail, new_output, user_errors
+from .options import Device, DeviceOption, ForceOption, JsonOption, SeedOption, TrustOption
 from .pictures import own_settings
 from .report import datum_name
 from .rows import DataDirOption, RunArgument, failed_writes, load

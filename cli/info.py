@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from .options import JsonOption, fail, user_errors
+from .errors import fail, user_errors
+from .options import JsonOption
 from .report import aligned, datum_name, figure, progress_of, setting, stored_figures
 
 if TYPE_CHECKING:

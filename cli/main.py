@@ -13,12 +13,12 @@ from .console import complain, surviving_output, warnings_in_lines
 from .data import data
 from .decode import decode
 from .encode import encode
+from .errors import CommandError, is_out_of_memory
 from .evaluate import evaluate
 from .fit import fit
 from .fit_prior import fit_prior
 from .gradients import gradients
 from .info import info
-from .options import CommandError, is_out_of_memory
 from .reconstruct import reconstruct
 from .sample import sample
 from .score import score

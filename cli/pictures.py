@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .console import complain
-from .options import is_out_of_memory
+from .errors import is_out_of_memory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

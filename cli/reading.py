@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import fail
+from .errors import fail
 
 KeyOption = Annotated[
     str | None, typer.Option(help="The name of the array in a .npz file, where it holds several.")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .console import complain
-from .options import Device, fail, new_output
+from .errors import fail, new_output
+from .options import Device
 from .reading import KeyOption as KeyOption
 from .report import datum_name
 

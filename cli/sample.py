@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption, fail, user_errors
+from .errors import fail, user_errors
+from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption
 from .pictures import own_settings
 from .rows import RunArgument, failed_writes, file_for, only_images, open_run
 

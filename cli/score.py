@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .options import (
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    RunSeedOption,
-    TrustOption,
-    user_errors,
-)
+from .errors import user_errors
+from .options import Device, DeviceOption, ForceOption, JsonOption, RunSeedOption, TrustOption
 from .report import datum_name
 from .report import values as described
 from .rows import (

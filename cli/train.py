@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from .errors import CommandError
 from .events import add_epoch, event_log
-from .options import CommandError
 from .pictures import draw
 from .progress import Progress
 from .report import datum_name, report

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DeviceOption, ForceOption, TrustOption, fail, user_errors
+from .errors import fail, user_errors
+from .options import Device, DeviceOption, ForceOption, TrustOption
 from .pictures import own_settings
 from .rows import (
     DataDirOption,

@@ -8,9 +8,9 @@ from dataclasses import fields
 import pytest
 import typer
 from pdvae_cli.console import complain, warnings_in_lines
+from pdvae_cli.errors import CommandError, user_errors
 from pdvae_cli.main import app
 from pdvae_cli.naming import OPTIONS, with_options
-from pdvae_cli.options import CommandError, user_errors
 
 from pyro_dvae import Config
 
