@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .errors import fail, user_errors
-from .options import JsonOption, PartName
+from .options import JsonOption, PartName, PartOption
 from .report import aligned, datum_name, figure, progress_of, setting, stored_figures, values
 
 if TYPE_CHECKING:
@@ -56,16 +56,21 @@ class Row(NamedTuple):
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="The runs' folders.", show_default=False)],
-    split: Annotated[PartName, typer.Option(help="The part of their data.")] = PartName.test,
+    runs: Annotated[
+        list[Path], typer.Argument(help="The folders of the runs.", show_default=False)
+    ],
+    split: PartOption = PartName.test,
     as_json: JsonOption = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Show runs that cannot be compared too, and mark them.")
+        bool,
+        typer.Option(
+            "--force", help="Show the runs even if they cannot be compared, and mark those."
+        ),
     ] = False,
 ) -> None:
     """Compare runs in one table, best ELBO first.
 
-    The figures are those that fit and evaluate have stored in the run folders.
+    The figures are those that pdvae fit and pdvae evaluate have stored in the run folders.
 
     Example: pdvae compare runs/* --split test
     """

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .errors import fail, user_errors
 from .naming import with_options
-from .options import JsonOption
-from .reading import (
+from .options import (
     ChannelsOption,
     ColumnsOption,
+    DataDirOption,
     HeaderOption,
+    JsonOption,
     KeyOption,
     LabelsOption,
     SizeOption,
-    reading,
 )
+from .reading import reading
 
 if TYPE_CHECKING:
     from pyro_dvae.data import Scan
@@ -31,15 +31,10 @@ def data(
         str,
         typer.Argument(
             help="A .npy, .npz, .csv, .tsv, .parquet or IDX file, a folder of images, or the name "
-            "of a data set."
+            "of a data set, such as mnist."
         ),
     ],
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder of a named data set. If left out: $PDVAE_DATA_DIR, else the cache."
-        ),
-    ] = None,
+    data_dir: DataDirOption = None,
     key: KeyOption = None,
     columns: ColumnsOption = None,
     labels: LabelsOption = None,
@@ -50,7 +45,8 @@ def data(
 ) -> None:
     """Tell what data are, and which likelihoods can model them.
 
-    Every value is looked at: shape, type, range, missing values, duplicates, classes.
+    All values are read. Their shape, type and range are printed, and what is missing, what occurs
+    twice, and the classes.
 
     Example: pdvae data measurements.csv --labels species
     """

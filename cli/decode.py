@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import fail, user_errors
-from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
+    KeyOption,
+    MeansOption,
+    SeedOption,
+    TrustOption,
+)
 from .pictures import own_settings
-from .rows import KeyOption, failed_writes, file_for, only_images, open_run, weights_of
+from .rows import failed_writes, file_for, only_images, open_run, weights_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,17 +35,18 @@ def decode(
         list[Path],
         typer.Argument(
             metavar="[RUN] CODES",
-            help="The run's folder, or nothing for the newest below runs/; then a .csv, .npz or "
-            ".npy of codes, as pdvae encode writes them.",
+            help="The folder of the run, and a .csv, .npz or .npy file of codes, as pdvae encode "
+            "writes them. If the folder is left out: the newest run below runs/.",
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The .npz, .npy or .png (a grid) to write.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="The .npz or .npy file to write, or the .png file of a grid."
+        ),
     ],
     key: KeyOption = None,
-    means: Annotated[
-        bool, typer.Option("--means/--draws", help="The means of p(x|z), or draws from it.")
-    ] = True,
+    means: MeansOption = True,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
@@ -45,7 +54,7 @@ def decode(
 ) -> None:
     """Decode codes into images, or into rows.
 
-    Their order and their labels are kept.
+    The order and the labels of the codes are kept.
 
     Example: pdvae decode runs/mnist-d4k8-rloo-1 codes.csv -o images.npz
     """

@@ -8,30 +8,32 @@ from typing import Annotated
 import typer
 
 from .errors import user_errors
-from .options import Device, DeviceOption, ForceOption, TrustOption
-from .report import datum_name
-from .rows import (
-    DataDirOption,
-    DataOption,
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
     KeyOption,
     RunArgument,
-    failed_writes,
-    file_for,
-    open_run,
-    weights_of,
+    RunDataDirOption,
+    RunDataOption,
+    TrustOption,
 )
+from .report import datum_name
+from .rows import failed_writes, file_for, open_run, weights_of
 
 
 def encode(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .csv or .npz to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .csv or .npz file to write.")],
     run: RunArgument = None,
-    data: DataOption = "test",
-    data_dir: DataDirOption = None,
+    data: RunDataOption = "test",
+    data_dir: RunDataDirOption = None,
     key: KeyOption = None,
     probabilities: Annotated[
         bool,
         typer.Option(
-            "--probabilities", help="Write all of q(z|x), in place of its most probable code."
+            "--probabilities",
+            help="Write the probabilities q(z|x) of all categories, in place of the most probable "
+            "code.",
         ),
     ] = False,
     force: ForceOption = False,
@@ -40,7 +42,7 @@ def encode(
 ) -> None:
     """Encode data into their most probable codes.
 
-    A code is a category, 0 to K-1, for each of the latents z1 to zD.
+    A code has one category, from 0 to K-1, for each of the latents z1 to zD.
 
     Example: pdvae encode runs/mnist-d4k8-rloo-1 --data test -o codes.csv
     """

@@ -10,9 +10,19 @@ import typer
 
 from .console import complain
 from .errors import fail, user_errors
-from .options import Device, DeviceOption, JsonOption, PartName, RunSeedOption, TrustOption
+from .options import (
+    Device,
+    DeviceOption,
+    JsonOption,
+    PartName,
+    PartOption,
+    RunArgument,
+    RunDataDirOption,
+    RunSeedOption,
+    TrustOption,
+)
 from .report import datum_name, progress_of, report
-from .rows import DataDirOption, RunArgument, open_run, refuse_too_many_codes
+from .rows import open_run, refuse_too_many_codes
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, EpochRecord, Evaluation, Run
@@ -20,11 +30,12 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: RunArgument = None,
-    split: Annotated[PartName, typer.Option(help="The part of the run's data.")] = PartName.test,
+    split: PartOption = PartName.test,
     iw_samples: Annotated[
         int,
         typer.Option(
-            help="k, the codes drawn per datum for the importance-weighted bound. 0: no bound.",
+            help="k, the number of codes drawn per datum for the importance-weighted bound. 0 "
+            "leaves the bound out.",
             min=0,
         ),
     ] = 1000,
@@ -32,14 +43,18 @@ def evaluate(
         bool | None,
         typer.Option(
             "--exact/--no-exact",
-            help="Sum over all K^D codes, or draw some. If left out: sum where that is possible.",
+            help="Sum over all K^D codes, or draw some of them. If left out: sum if they are few "
+            "enough.",
             show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(help="Data that are encoded at once. No figure depends on it.", min=1)
+        int,
+        typer.Option(
+            help="The number of data that are encoded at once. No figure depends on it.", min=1
+        ),
     ] = 256,
-    data_dir: DataDirOption = None,
+    data_dir: RunDataDirOption = None,
     seed: RunSeedOption = None,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
@@ -47,7 +62,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a part of its data: ELBO, bounds, log p(x).
 
-    Also printed are the gaps between these, and what each latent tells about the data.
+    It also prints the differences of these figures, and how much each latent tells about the data.
 
     Example: pdvae evaluate runs/mnist-d4k8-rloo-1 --split test
     """

@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import user_errors
-from .options import Device, DeviceOption, RunSeedOption, TrustOption
-from .rows import DataDirOption, RunArgument, open_run
+from .options import (
+    DEFAULTS,
+    BatchSizeOption,
+    Device,
+    DeviceOption,
+    EpochsOption,
+    LearningRateOption,
+    PatienceOption,
+    PriorOption,
+    RunArgument,
+    RunDataDirOption,
+    RunSeedOption,
+    TrustOption,
+)
+from .rows import open_run
 from .train import train
 
 if TYPE_CHECKING:
@@ -21,26 +34,25 @@ def fit_prior(
     run: RunArgument = None,
     run_dir: Annotated[
         Path | None,
-        typer.Argument(help="A new folder. If left out: <run>-<prior>-<n> beside the run."),
+        typer.Argument(
+            help="The new folder for the new run. If left out: a folder beside that of the run, "
+            "whose name ends in the prior and a number."
+        ),
     ] = None,
-    prior: Annotated[
-        str, typer.Option(help="p(z): autoregressive, mixture:20, vamp, rbm, ... (see the README).")
-    ] = "autoregressive",
-    epochs: Annotated[int, typer.Option(help="The most epochs to train.")] = 50,
-    patience: Annotated[
-        int,
-        typer.Option(help="Stop after so many epochs without a better validation ELBO. 0: never."),
-    ] = 10,
-    batch_size: Annotated[int, typer.Option(help="Data per step.")] = 100,
-    lr: Annotated[float, typer.Option(help="The learning rate of Adam.")] = 1e-3,
-    data_dir: DataDirOption = None,
+    prior: PriorOption = "autoregressive",
+    epochs: EpochsOption = DEFAULTS.epochs,
+    patience: PatienceOption = DEFAULTS.patience or 0,
+    batch_size: BatchSizeOption = DEFAULTS.batch_size,
+    learning_rate: LearningRateOption = DEFAULTS.learning_rate,
+    data_dir: RunDataDirOption = None,
     seed: RunSeedOption = None,
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
 ) -> None:
     """Fit a prior to the codes of a trained run, as a new run.
 
-    Encoder, decoder, likelihood and guide stay as they are, and so does the trained run.
+    The encoder, the decoder, the likelihood and the guide of the new run are those of the trained
+    run, which does not change.
 
     Example: pdvae fit-prior runs/mnist-d4k8-rloo-1 --prior autoregressive
     """
@@ -57,7 +69,7 @@ def fit_prior(
             epochs=epochs,
             patience=patience or None,
             batch_size=batch_size,
-            learning_rate=lr,
+            learning_rate=learning_rate,
         )
         before = _test_elbo(loaded, training)
     data, old = training.data, loaded.config.prior

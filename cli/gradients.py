@@ -13,10 +13,23 @@ import typer
 
 from .console import for_a_bar, note
 from .errors import fail, new_output, user_errors
-from .options import Device, DeviceOption, ForceOption, JsonOption, SeedOption, TrustOption
+from .options import (
+    DEFAULTS,
+    CategoriesOption,
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    LatentsOption,
+    RunArgument,
+    RunDataDirOption,
+    SeedOption,
+    TrustOption,
+    your_data,
+)
 from .pictures import own_settings
 from .report import datum_name
-from .rows import DataDirOption, RunArgument, failed_writes, load
+from .rows import failed_writes, load
 
 if TYPE_CHECKING:
     import torch
@@ -29,23 +42,35 @@ if TYPE_CHECKING:
 def gradients(
     run: RunArgument = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure at an untrained model, without a run.")
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Measure at an untrained model of --latents and --categories, in place of a run.",
+        ),
     ] = False,
-    latents: Annotated[int, typer.Option(help="D of the untrained model.")] = 4,
-    categories: Annotated[int, typer.Option(help="K of the untrained model.")] = 8,
+    num_latents: LatentsOption = DEFAULTS.num_latents,
+    num_categories: CategoriesOption = DEFAULTS.num_categories,
     estimators: Annotated[
-        str, typer.Option(help="Names of estimators with commas between them, or all.")
+        str,
+        typer.Option(help="The names of the estimators, with commas between them; or all."),
     ] = "all",
     draws: Annotated[
-        int, typer.Option(help="Gradients that are drawn per estimator.", min=20)
+        int, typer.Option(help="The number of gradients to draw per estimator.", min=20)
     ] = 100,
-    batch_size: Annotated[int, typer.Option(help="Training data in the batch.", min=1)] = 100,
+    batch_size: Annotated[
+        int, typer.Option(help="B, the number of training data in the batch.", min=1)
+    ] = DEFAULTS.batch_size,
     data: Annotated[
         str | None,
-        typer.Option(help="A file, or the name of a data set. If left out: the run's data."),
+        your_data(
+            help="A file, or the name of a data set. If left out: the data of the run, or mnist "
+            "for --fresh."
+        ),
     ] = None,
-    data_dir: DataDirOption = None,
-    plot: Annotated[Path | None, typer.Option(help="A PNG to draw the table into.")] = None,
+    data_dir: RunDataDirOption = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="A .png file to write, with the table as a figure.")
+    ] = None,
     seed: SeedOption = 0,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -54,7 +79,8 @@ def gradients(
 ) -> None:
     """Measure the bias, the variance and the cost of estimators.
 
-    Each gradient is compared with the exact one, for the encoder and for the decoder.
+    The gradients of the encoder and those of the decoder are compared with the exact ones, for one
+    batch of training data.
 
     Example: pdvae gradients --fresh --draws 100 --plot gradients.png
     """
@@ -71,7 +97,7 @@ def gradients(
 
         target, names = pick_device(device), _names(estimators)
         if fresh:
-            model = _untrained(latents, categories, seed, data, data_dir)
+            model = _untrained(num_latents, num_categories, seed, data, data_dir)
         else:
             model = _of_run(run, data, data_dir, trust_code)
         vae, batch = _prepared(model, batch_size, seed, target)

@@ -8,12 +8,10 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import fail, user_errors
-from .options import JsonOption
+from .options import JsonOption, RunArgument
 from .report import aligned, datum_name, figure, progress_of, setting, stored_figures
 
 if TYPE_CHECKING:
@@ -24,14 +22,12 @@ T = TypeVar("T")
 
 
 def info(
-    run: Annotated[
-        Path | None, typer.Argument(help="The run's folder. If left out: the newest below runs/.")
-    ] = None,
+    run: RunArgument = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell what a run folder holds, and how to continue the run.
 
-    All of it is read. What is damaged is named, with exit status 1.
+    All files of the run are read. If one is damaged, its name is printed and the exit status is 1.
 
     Example: pdvae info runs/mnist-d4k8-rloo-1
     """

@@ -18,6 +18,7 @@ from .evaluate import evaluate
 from .fit import fit
 from .fit_prior import fit_prior
 from .gradients import gradients
+from .help import Command
 from .info import info
 from .reconstruct import reconstruct
 from .sample import sample
@@ -28,23 +29,28 @@ app = typer.Typer(
     name="pdvae",
     help="Discrete variational autoencoders: train, sample, study gradients.",
     add_completion=False,
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(fit)
-app.command()(fit_prior)
-app.command()(sample)
-app.command()(reconstruct)
-app.command()(traverse)
-app.command()(encode)
-app.command()(decode)
-app.command()(score)
-app.command()(evaluate)
-app.command()(compare)
-app.command()(info)
-app.command()(gradients)
-app.command()(data)
+COMMANDS = (
+    fit,
+    fit_prior,
+    sample,
+    reconstruct,
+    traverse,
+    encode,
+    decode,
+    score,
+    evaluate,
+    compare,
+    info,
+    gradients,
+    data,
+)
+for command in COMMANDS:
+    summary = (command.__doc__ or "").split("\n", 1)[0]
+    app.command(cls=Command, short_help=summary)(command)
 
 
 def _version(shown: bool) -> None:
@@ -57,11 +63,13 @@ def _version(shown: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def main(args: list[str] | None = None) -> None:
@@ -82,7 +90,7 @@ def _run(args: list[str] | None) -> int:
         return 2
     try:
         with warnings_in_lines():
-            status = app(args, standalone_mode=False)
+            status = app(args, prog_name="pdvae", standalone_mode=False)
     except CommandError as error:
         complain(str(error))
         return error.status
@@ -106,8 +114,8 @@ def _run(args: list[str] | None) -> int:
         show = getattr(error, "format_message", None)
         if show is None:
             raise
-        message = " ".join(show().split()).rstrip(".")
-        complain(f"{message}. See pdvae --help.")
+        message = " ".join(show().split())
+        complain(f"{message}{'' if message.endswith(('.', '?')) else '.'} See pdvae --help.")
         return 2
     if status == 130:  # Typer's answer to Ctrl-C
         complain("interrupted")

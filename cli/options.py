@@ -1,11 +1,24 @@
-"""Options that commands share; nothing here imports torch."""
+"""The options that several commands share, with their words. Nothing here imports torch."""
 
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from pyro_dvae.defaults import RunSettings
+
+DEFAULTS = RunSettings()
+"""The settings of a run whose user names none. Every option that is a setting has its default."""
+
+model = partial(typer.Option, rich_help_panel="Model")
+training = partial(typer.Option, rich_help_panel="Training")
+your_data = partial(typer.Option, rich_help_panel="Your data")
+run_option = partial(typer.Option, rich_help_panel="Run")
+"""Options of one group each, under whose name the help lists them."""
 
 
 class Device(str, Enum):
@@ -25,20 +38,148 @@ class PartName(str, Enum):
     test = "test"
 
 
-DeviceOption = Annotated[
-    Device, typer.Option(help="auto: CUDA where there is one, else the CPU. One device is used.")
+RunArgument = Annotated[
+    Path | None,
+    typer.Argument(help="The folder of the run. If left out: the newest run below runs/."),
 ]
-SeedOption = Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**62)]
-RunSeedOption = Annotated[
-    int | None, typer.Option(help="Of the draws; the run's if left out.", min=0, max=2**62)
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, which other programs can read.")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
-
-TrustOption = Annotated[
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace the file to write if it exists.")
+]
+PartOption = Annotated[
+    PartName, typer.Option("--split", help="The part of the data that the figures are of.")
+]
+MeansOption = Annotated[
     bool,
-    typer.Option(
-        "--trust-code", help="Import the modules that the run names, though it was not made here."
+    typer.Option("--means/--draws", help="Write the means of p(x|z), or draws from p(x|z)."),
+]
+
+# --- Model ---
+
+LatentsOption = Annotated[
+    int, model("--latents", help="D, the number of categorical variables in a code.")
+]
+CategoriesOption = Annotated[
+    int, model("--categories", help="K, the number of categories of each of these variables.")
+]
+PriorOption = Annotated[
+    str,
+    model(
+        metavar="NAME",
+        help="p(z), the probability of a code before any data are seen: uniform, learned, "
+        "autoregressive, mixture, vamp, hierarchical, boltzmann, rbm or conditional. Some take "
+        "an argument, as in mixture:20. The README of pyro_dvae/priors explains them.",
     ),
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+# --- Training ---
+
+EpochsOption = Annotated[int, training(help="The largest number of epochs to train.")]
+PatienceOption = Annotated[
+    int,
+    training(
+        help="The training stops after this many epochs without a better validation ELBO. With 0 "
+        "it never stops early."
+    ),
+]
+BatchSizeOption = Annotated[int, training(help="B, the number of data per training step.")]
+LearningRateOption = Annotated[
+    float, training("--lr", help="The learning rate of the optimiser, which is Adam.")
+]
+
+# --- Your data ---
+
+DataDirOption = Annotated[
+    Path | None,
+    your_data(
+        help="The folder with the files of a named data set. If left out: they are looked for in "
+        "$PDVAE_DATA_DIR and in the cache, and are downloaded if they are not there."
+    ),
+]
+RunDataDirOption = Annotated[
+    Path | None,
+    your_data(
+        "--data-dir",
+        help="The folder that the data are in now. If left out: the one that they were in when "
+        "the run was trained.",
+    ),
+]
+RunDataOption = Annotated[
+    str,
+    your_data(
+        "--data",
+        help="train, validation or test, which are the parts of the run's data; or a file, which "
+        "is read in the same way as the run's data were.",
+    ),
+]
+InputOption = Annotated[
+    Path | None,
+    your_data(
+        "--input",
+        help="A file of images like those of the run. If left out: the test part of the run's "
+        "data.",
+    ),
+]
+KeyOption = Annotated[
+    str | None, your_data(help="The name of the array to read from a .npz file of several arrays.")
+]
+ColumnsOption = Annotated[
+    str | None,
+    your_data(
+        help="The columns of a table to read, by name or by number from 0, such as a,b,7-9. If "
+        "left out: all columns."
+    ),
+]
+LabelsOption = Annotated[
+    str | None,
+    your_data(help="The column of a table, or the array of a .npz file, that holds the labels."),
+]
+HeaderOption = Annotated[
+    bool | None,
+    your_data(
+        "--header/--no-header",
+        help="Whether the first line of a .csv or .tsv file names the columns. If left out: the "
+        "command finds out from the cells of the file.",
+    ),
+]
+SizeOption = Annotated[
+    str | None,
+    your_data(metavar="HxW", help="Resize all images to this height and width, in pixels."),
+]
+ChannelsOption = Annotated[
+    int | None,
+    your_data(help="Convert all images to grey (1 channel) or to RGB colours (3 channels)."),
+]
+
+# --- Run ---
+
+SeedOption = Annotated[
+    int, run_option(help="The seed of everything that is random.", min=0, max=2**62)
+]
+RunSeedOption = Annotated[
+    int | None,
+    run_option(
+        "--seed",
+        help="The seed of everything that is random. If left out: the seed of the run.",
+        min=0,
+        max=2**62,
+    ),
+]
+DeviceOption = Annotated[
+    Device,
+    run_option(
+        help="Where to compute. auto means CUDA where there is one, and else the CPU. Only one "
+        "device is used."
+    ),
+]
+TrustOption = Annotated[
+    bool,
+    run_option(
+        "--trust-code",
+        help="Import the modules that the run names for its networks and its likelihood, which "
+        "runs their code. Without this option, they are imported only if the run was made on "
+        "this machine and they have not changed since.",
+    ),
+]

@@ -1,44 +1,14 @@
-"""Options that say how a user's data are read. Nothing here imports torch."""
+"""What options say, as Python takes it. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import csv
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from .errors import fail
 
-KeyOption = Annotated[
-    str | None, typer.Option(help="The name of the array in a .npz file, where it holds several.")
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns of a table, by names or by numbers from 0: a,b,7-9. If left out: all."
-    ),
-]
-HeaderOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="Whether the first line of a .csv or .tsv file names the columns. If left out: its "
-        "cells tell.",
-    ),
-]
-LabelsOption = Annotated[
-    str | None,
-    typer.Option(help="The column of a table, or the array of a .npz file, that holds the labels."),
-]
-SizeOption = Annotated[
-    str | None, typer.Option(metavar="HxW", help="Resize images to this height and width.")
-]
-ChannelsOption = Annotated[
-    int | None, typer.Option(help="Convert images to grey (1 channel) or to RGB (3 channels).")
-]
-
 READING = ("key", "columns", "labels", "header", "size", "channels")
-"""The names of these options, which are those of the arguments of `open_source`."""
+"""The options that say how data are read, which `open_source` takes by the same names."""
 
 
 def reading(values: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +24,14 @@ def reading(values: dict[str, Any]) -> dict[str, Any]:
         "size": None if size is None else _size(size),
         "channels": channels,
     }
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """The numbers in a text such as "512,256"."""
+    try:
+        return tuple(int(width) for width in text.split(",") if width.strip())
+    except ValueError:
+        fail(f"Expected --hidden as numbers with commas between; got {text!r}. Use 512,256, say.")
 
 
 def number_range(text: str | None) -> tuple[float, float] | None:

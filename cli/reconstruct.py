@@ -8,19 +8,19 @@ from typing import Annotated
 import typer
 
 from .errors import fail, user_errors
-from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption
-from .pictures import own_settings
-from .rows import (
-    DataDirOption,
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
     InputOption,
     KeyOption,
     RunArgument,
-    failed_writes,
-    file_for,
-    only_images,
-    open_run,
-    weights_of,
+    RunDataDirOption,
+    SeedOption,
+    TrustOption,
 )
+from .pictures import own_settings
+from .rows import failed_writes, file_for, only_images, open_run, weights_of
 
 _MOST = 100
 
@@ -31,12 +31,16 @@ def reconstruct(
     key: KeyOption = None,
     num: Annotated[
         int,
-        typer.Option("--num", "-n", help=f"How many of the first images to draw, at most {_MOST}."),
+        typer.Option(
+            "--num",
+            "-n",
+            help=f"The number of images to draw, from the first on. It is at most {_MOST}.",
+        ),
     ] = 12,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .png file to write.")] = Path(
         "reconstructions.png"
     ),
-    data_dir: DataDirOption = None,
+    data_dir: RunDataDirOption = None,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
@@ -44,7 +48,8 @@ def reconstruct(
 ) -> None:
     """Draw images, and what the model makes of them.
 
-    Rows show the images, as the model sees them, the means of p(x|z) at their codes, and draws.
+    The rows show the images, the images as the model sees them, and the means of p(x|z) at their
+    codes and draws from it.
 
     Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o reconstructions.png
     """

@@ -1,4 +1,4 @@
-"""What commands share that work on a trained run: arguments, the run itself, refusals."""
+"""What commands share that work on a trained run: how it is loaded, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,36 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from .console import complain
 from .errors import fail, new_output
 from .options import Device
-from .reading import KeyOption as KeyOption
 from .report import datum_name
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, Run
-
-RunArgument = Annotated[
-    Path | None, typer.Argument(help="The run's folder. If left out: the newest below runs/.")
-]
-DataOption = Annotated[
-    str,
-    typer.Option(
-        help="train, validation or test, a part of the run's data; or a file, which is read as "
-        "they were."
-    ),
-]
-DataDirOption = Annotated[
-    Path | None, typer.Option(help="The folder of the data. If left out: where they were.")
-]
-InputOption = Annotated[
-    Path | None,
-    typer.Option("--input", help="A file like the run's data. If left out: their test part."),
-]
 
 
 def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:

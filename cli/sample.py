@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import fail, user_errors
-from .options import Device, DeviceOption, ForceOption, SeedOption, TrustOption
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
+    MeansOption,
+    RunArgument,
+    SeedOption,
+    TrustOption,
+)
 from .pictures import own_settings
-from .rows import RunArgument, failed_writes, file_for, only_images, open_run
+from .rows import failed_writes, file_for, only_images, open_run
 
 if TYPE_CHECKING:
     from pyro_dvae import Run
@@ -26,18 +34,25 @@ _FIGURE_POINTS = 2**24
 
 def sample(
     run: RunArgument = None,
-    num: Annotated[int, typer.Option("--num", "-n", help="How many images or rows to draw.")] = 64,
+    num: Annotated[
+        int, typer.Option("--num", "-n", help="The number of images or rows to draw.")
+    ] = 64,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The PNG, or the .csv of rows. If left out: grid.png."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The .png file, or the .csv file of rows, to write. If left out: grid.png.",
+        ),
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(help="Draw this class alone, where the run has --prior conditional."),
+        typer.Option(
+            help="The label of the class to draw from. It needs a run of --prior conditional. If "
+            "left out: labels are drawn too."
+        ),
     ] = None,
-    means: Annotated[
-        bool, typer.Option("--means/--draws", help="The means of p(x|z), or draws from it.")
-    ] = True,
+    means: MeansOption = True,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
@@ -45,7 +60,7 @@ def sample(
 ) -> None:
     """Draw images or rows from a trained model.
 
-    Codes are drawn from the prior, and decoded.
+    Codes are drawn from the prior, and the decoder turns them into data.
 
     Example: pdvae sample runs/mnist-d4k8-rloo-1 -n 64 -o grid.png
     """

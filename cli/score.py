@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .errors import user_errors
-from .options import Device, DeviceOption, ForceOption, JsonOption, RunSeedOption, TrustOption
-from .report import datum_name
-from .report import values as described
-from .rows import (
-    DataDirOption,
-    DataOption,
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
     KeyOption,
     RunArgument,
-    failed_writes,
-    file_for,
-    open_run,
-    refuse_too_many_codes,
-    weights_of,
+    RunDataDirOption,
+    RunDataOption,
+    RunSeedOption,
+    TrustOption,
 )
+from .report import datum_name
+from .report import values as described
+from .rows import failed_writes, file_for, open_run, refuse_too_many_codes, weights_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,29 +51,33 @@ class Bound(str, Enum):
 
 def score(
     run: RunArgument = None,
-    data: DataOption = "test",
+    data: RunDataOption = "test",
     bound: Annotated[
         Bound,
         typer.Option(
-            help="The ELBO, the tighter importance-weighted bound, or the exact log p(x)."
+            help="What to score by: the ELBO, the tighter importance-weighted bound, or the exact "
+            "log p(x)."
         ),
     ] = Bound.elbo,
     iw_samples: Annotated[
         int,
-        typer.Option(help="k, the codes drawn per datum for the importance-weighted bound.", min=2),
+        typer.Option(
+            help="k, the number of codes drawn per datum for the importance-weighted bound.", min=2
+        ),
     ] = 100,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A .csv to write, with all data.")
+        Path | None,
+        typer.Option("--output", "-o", help="A .csv file to write, with the score of each datum."),
     ] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            help=f"How many data to show. If left out: {_SHOWN}, or none beside -o.",
+            help=f"The number of data to show. If left out: {_SHOWN}, or none if -o is given.",
             min=1,
             show_default=False,
         ),
     ] = None,
-    data_dir: DataDirOption = None,
+    data_dir: RunDataDirOption = None,
     key: KeyOption = None,
     seed: RunSeedOption = None,
     force: ForceOption = False,
@@ -82,7 +87,7 @@ def score(
 ) -> None:
     """Score data in nats, for anomaly detection.
 
-    The datum with the lowest score, which surprises the model most, comes first.
+    The datum with the lowest score comes first. It surprises the model most.
 
     Example: pdvae score runs/mnist-d4k8-rloo-1 --data test --bound importance -o scores.csv
     """

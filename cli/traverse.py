@@ -8,19 +8,18 @@ from typing import Annotated
 import typer
 
 from .errors import fail, user_errors
-from .options import Device, DeviceOption, ForceOption, TrustOption
-from .pictures import own_settings
-from .rows import (
-    DataDirOption,
+from .options import (
+    Device,
+    DeviceOption,
+    ForceOption,
     InputOption,
     KeyOption,
     RunArgument,
-    failed_writes,
-    file_for,
-    only_images,
-    open_run,
-    weights_of,
+    RunDataDirOption,
+    TrustOption,
 )
+from .pictures import own_settings
+from .rows import failed_writes, file_for, only_images, open_run, weights_of
 
 
 def traverse(
@@ -28,22 +27,23 @@ def traverse(
     index: Annotated[
         int,
         typer.Option(
-            help="The number of the image in the test part, or in the file. The first is 0."
+            help="The number of the image in the test part, or in the file. The first one is 0."
         ),
     ] = 0,
     input_file: InputOption = None,
     key: KeyOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .png file to write.")] = Path(
         "traverse.png"
     ),
-    data_dir: DataDirOption = None,
+    data_dir: RunDataDirOption = None,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
 ) -> None:
     """Draw what each latent does to an image.
 
-    Each latent of its code is varied alone over its K categories. Shown are the means of p(x|z).
+    In each row one latent of its code takes all K categories, and the others stay as they are. The
+    images are the means of p(x|z).
 
     Example: pdvae traverse runs/mnist-d4k8-rloo-1 --index 3 -o traverse.png
     """

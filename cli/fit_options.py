@@ -1,0 +1,236 @@
+"""The options that `pdvae fit` alone has. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pyro_dvae.defaults import (
+    ANNEALING,
+    LONG_RUN,
+    MOST_KEPT_BYTES,
+    MOST_KEPT_ROWS,
+    TEST_SHARE,
+    VALIDATION_SHARE,
+)
+
+from .options import DEFAULTS, model, run_option, training, your_data
+
+_AT_MOST = f"at most {MOST_KEPT_ROWS:,} rows or {MOST_KEPT_BYTES // 2**20} MiB"
+
+NewRunArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        help="The new folder for the run. If left out: a folder in runs/ whose name tells the "
+        "data, D, K and the estimator, such as runs/mnist-d4k8-rloo-1."
+    ),
+]
+
+# --- Model ---
+
+LikelihoodOption = Annotated[
+    str,
+    model(
+        metavar="NAME",
+        help="p(x|z), which depends on the kind of values that the data have: bernoulli, "
+        "continuous-bernoulli, beta, categorical, logistic-mixture, normal, laplace, poisson, "
+        "negative-binomial, multinomial or mixed, or MODULE:FACTORY for your own. 'pdvae data' "
+        "says which can model your data. The README of pyro_dvae/likelihoods explains them.",
+    ),
+]
+GuideOption = Annotated[
+    str,
+    model(
+        metavar="NAME",
+        help="q(z|x), the probability of a code given a datum: mean-field, in which the latents "
+        "are independent, or autoregressive, in which each depends on those before it.",
+    ),
+]
+NetworkOption = Annotated[
+    str,
+    model(
+        metavar="NAME",
+        help="The encoder and the decoder: mlp, which has fully connected layers; conv, which has "
+        "convolutions; or conv-grid, which has convolutions and one latent per position of "
+        "their last feature map. The README of pyro_dvae/networks explains them.",
+    ),
+]
+EncoderOption = Annotated[
+    str | None,
+    model(
+        metavar="MODULE:FACTORY",
+        help="An encoder of your own in place of the network's. The module is imported, which "
+        "runs its code.",
+    ),
+]
+DecoderOption = Annotated[
+    str | None,
+    model(
+        metavar="MODULE:FACTORY",
+        help="A decoder of your own in place of the network's. The module is imported, which "
+        "runs its code.",
+    ),
+]
+HIDDEN = ",".join(map(str, DEFAULTS.hidden))
+"""The default of --hidden."""
+HiddenOption = Annotated[
+    str,
+    model(
+        metavar="WIDTHS",
+        help="The widths of the hidden layers of the mlp encoder, with commas between them. The "
+        "decoder has the same layers in reverse order.",
+    ),
+]
+
+# --- Training ---
+
+EstimatorOption = Annotated[
+    str,
+    training(
+        metavar="NAME",
+        help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
+        "nvil, rloo, disarm, local-expectation, rebar, relax, vimco, straight-through, "
+        "gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, reinmax-rao, exact or "
+        "marginal. The README of pyro_dvae/elbos explains them.",
+    ),
+]
+ParticlesOption = Annotated[
+    int | None,
+    training(
+        "--particles",
+        help="S, the number of draws of z per datum and step. If left out: 4 for the estimators "
+        "rloo and vimco, and 1 for all others.",
+    ),
+]
+TemperatureOption = Annotated[
+    float | None,
+    training(
+        help="The temperature of the softmax, for an estimator that has one. If left out: the "
+        "default of the estimator."
+    ),
+]
+BaselineOption = Annotated[
+    str,
+    training(
+        help="The baseline of the estimator reinforce, which lowers the variance of its gradient: "
+        "none, running_mean, or a number of nats."
+    ),
+]
+BetaOption = Annotated[
+    float,
+    training(
+        help="The weight of the KL term in the gradient. No figure that is reported depends on it."
+    ),
+]
+AnnealingOption = Annotated[
+    int | None,
+    training(
+        help="The number of epochs over which beta falls from --initial-beta to --beta. If left "
+        f"out: {ANNEALING}, or 0 for the estimators trace and marginal, which have no beta."
+    ),
+]
+InitialBetaOption = Annotated[
+    float,
+    training(help="The initial value of beta. It falls to --beta over --annealing epochs."),
+]
+FreeBitsOption = Annotated[
+    float,
+    training(
+        help="A number of nats. The gradient leaves out the KL of each latent whose KL is below "
+        "it. No figure that is reported depends on it."
+    ),
+]
+AveragingOption = Annotated[
+    float,
+    training(
+        help="The decay, per step, of the running average of the weights. The average is what is "
+        "validated and kept. 0 keeps the weights themselves."
+    ),
+]
+CompileOption = Annotated[
+    bool | None,
+    training(
+        "--compile/--no-compile",
+        help="Compile the computation of the gradient. This takes some seconds, and then makes "
+        "each step faster. If left out: compile where it is possible, on the CPU, if the run may "
+        f"take {LONG_RUN:,} steps or more.",
+    ),
+]
+Bfloat16Option = Annotated[
+    bool,
+    training(
+        "--bfloat16",
+        help="Compute the encoder and the decoder in bfloat16 in training steps. All figures are "
+        "computed in float32.",
+    ),
+]
+
+# --- Your data ---
+
+DataOption = Annotated[
+    str | None,
+    your_data(
+        help="A .npy, .npz, .csv, .tsv, .parquet or IDX file, a folder of images, or the name of a "
+        "data set, such as mnist or fashion-mnist. The README of pyro_dvae/data lists the names. "
+        "If left out: mnist, or the bundled mnist-sample where mnist cannot be had."
+    ),
+]
+RangeOption = Annotated[
+    str | None,
+    your_data(
+        metavar="LOW,HIGH",
+        help="The two stored values that stand for 0 and 1. If left out: 0,255 for data of type "
+        "uint8.",
+    ),
+]
+BinarizeOption = Annotated[
+    str | None,
+    your_data(
+        help="How grey values become zeros and ones, for the likelihood bernoulli: dynamic (drawn "
+        "anew for each batch), static (drawn once), threshold (cut at the middle), or none. If "
+        "left out: none for data that are zeros and ones, and else dynamic."
+    ),
+]
+ValidationOption = Annotated[
+    str | None,
+    your_data(
+        "--val",
+        "--validation",
+        help="The training data that are kept apart for validation: a fraction of them, a number "
+        "of rows, 0 for none, or a file of other data. If left out: the fraction "
+        f"{VALIDATION_SHARE:g}, but {_AT_MOST}.",
+    ),
+]
+TestOption = Annotated[
+    str | None,
+    your_data(
+        help="The data that are kept apart for testing: a fraction of them, a number of rows, 0 "
+        "for none, or a file of other data. If left out: the test part that the data set has, "
+        f"or else the fraction {TEST_SHARE:g}, but {_AT_MOST}."
+    ),
+]
+
+# --- Run ---
+
+ResumeOption = Annotated[
+    Path | None,
+    run_option(
+        help="The folder of a run to continue. It keeps its settings; only --epochs may be larger."
+    ),
+]
+LogEveryOption = Annotated[
+    int,
+    run_option(
+        help="The number of steps between further lines in metrics.jsonl. With 0 there is only "
+        "one line per epoch."
+    ),
+]
+TensorboardOption = Annotated[
+    bool,
+    run_option(
+        "--tensorboard",
+        help="Write event files for TensorBoard too. The package tensorboard must be installed.",
+    ),
+]
