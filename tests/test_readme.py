@@ -5,10 +5,13 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
+import sys
+from collections.abc import Callable
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,6 +74,27 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 def test_examples_in_readmes_are_run(pytestconfig: pytest.Config) -> None:
     tested = {path for part in pytestconfig.getini("testpaths") for path in ROOT.glob(part)}
     assert {ROOT / page for page in READMES if ">>>" in text(page)} <= tested
+
+
+@pytest.mark.parametrize("page", ["likelihoods", "networks"])
+def test_own_parts_of_the_readmes_train_on_the_command_line(
+    page: str, pdvae: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page says to write to `mine.py`, and the command that it gives."""
+    before, command, _ = re.split(
+        r"```\n(pdvae fit .* mine:.*)\n```", text(f"pyro_dvae/{page}/README.md")
+    )
+    sources = [example.source for example in doctest.DocTestParser().get_examples(before)]
+    kept = [source for source in sources if source.startswith(("import", "from", "class", "def"))]
+    Path("mine.py").write_text("".join(kept), encoding="utf-8")
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    np.savetxt("table.csv", rows, delimiter=",", header="a,b,c", comments="")
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    data = [] if "--data" in command else ["--data=mnist-sample"]
+    status, out, err = pdvae(*command.split()[1:], *data, "--epochs=1", "--latents=2", "--hidden=4")
+    assert (status, err) == (0, "")
+    assert "epoch 1/1" in out
+    sys.modules.pop("mine")
 
 
 def modules_with_examples() -> list[str]:
