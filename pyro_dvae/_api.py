@@ -3,7 +3,7 @@
 from pyro_dvae._version import __version__
 from pyro_dvae.data import BinaryImages, Images, load_images, split
 from pyro_dvae.diagnostics import GradientStatistics, gradient_statistics, reference_gradient
-from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
@@ -13,6 +13,7 @@ from pyro_dvae.elbos.multi_sample import VimcoELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
+from pyro_dvae.elbos.terms import Terms
 from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
 from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import (

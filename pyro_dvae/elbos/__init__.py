@@ -1,1 +1,1 @@
-"""ELBOs: one file a family of gradient estimators."""
+"""Gradient estimators of the ELBO. Each file holds one family."""

@@ -1,4 +1,4 @@
-"""What an ELBO accepts of a pair of programs; the rest is refused by name, before a number."""
+"""Checks of model and guide, before a loss is computed. Each error names the site."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from pyro_dvae.elbos.pair import Pair
 
 
 def check_programs(pair: Pair, *, marginal: bool = False) -> None:
-    """Refuse what has no meaning, or a wrong gradient, in every ELBO that draws or sums codes.
+    """Refuse programs for which every ELBO would be meaningless, or have a wrong gradient.
 
-    A latent of the model alone is drawn from its prior: as if the guide drew it from there, its KL
-    is 0. That is right where its draw is reparametrised, or depends on no weights.
+    A latent that the guide does not draw is drawn from its prior, and its KL is 0. Its gradient is
+    right if the draw is reparametrised, or if the prior has no weights. Otherwise it is refused.
 
     Args:
-        pair: the traces.
-        marginal: the latents of the model alone are summed, not drawn.
+        pair: the traces of model and guide.
+        marginal: whether the latents that only the model has are summed over, and not drawn.
 
     Raises:
-        ValueError: another such latent; a site in the guide that is observed, or a factor, without
-            a reparametrised gradient; draws of `.mask(False)`, to which Pyro gives no score; or a
-            plate without a size. The message names it.
+        ValueError: the guide does not draw a latent whose prior has weights; the guide observes a
+            site, or has a factor, without a reparametrised gradient; a site has `.mask(False)`, for
+            which Pyro gives no score; or a plate has no size. The message names the site.
     """
     for name, site in (*pair.guide_sites.items(), *pair.model_sites.items()):
         for frame in site["cond_indep_stack"]:
             if frame.size < 0:
                 raise ValueError(
-                    f"Expected a size for plate '{frame.name}' around site '{name}'; got none. Use "
-                    f'pyro.plate("{frame.name}", len(x)), say.'
+                    f"Expected a size for plate '{frame.name}' around site '{name}'; got none. "
+                    f'Use pyro.plate("{frame.name}", len(x)).'
                 )
     for name, site in pair.guide_sites.items():
         fn = site["fn"]
         if isinstance(fn, MaskedDistribution) and fn._mask is False and not fn.has_rsample:
             raise ValueError(
                 f"Expected a tensor as the mask of site '{name}', from {describe(fn)}; got False, "
-                "under which Pyro scores no draw. Use .mask(torch.tensor(False))."
+                "for which Pyro gives no score. Use .mask(torch.tensor(False))."
             )
         if site["is_observed"] and not fn.has_rsample:
             raise ValueError(
                 f"Expected a guide that observes nothing; got site '{name}', from {describe(fn)}. "
-                "Draw it, or use pyro.factor with has_rsample=True for what belongs to a "
-                "reparametrised draw."
+                "Draw it instead. If it is a factor of a reparametrised draw, use pyro.factor with "
+                "has_rsample=True."
             )
     for name, site in pair.latents.items():
         if marginal or name in pair.guide_sites or site["fn"].has_rsample:
@@ -50,25 +50,25 @@ def check_programs(pair: Pair, *, marginal: bool = False) -> None:
             raise ValueError(
                 f"Expected the guide to draw every latent whose prior is trained; got site "
                 f"'{name}', from {describe(site['fn'])}, in the model alone. Draw it in the guide "
-                "too, sum it out with MarginalELBO, or mask what is observed by poutine.mask in "
+                "too, sum over it with MarginalELBO, or mask observations with poutine.mask in "
                 "place of obs_mask."
             )
 
 
 def check_free_bits(pair: Pair) -> None:
-    """Refuse free bits for a site whose KL depends on earlier draws.
+    """Refuse free bits if the KL of a site depends on earlier draws.
 
-    The mean over the batch decides whether a KL counts. Where it depends on draws, that mean is
-    known up to their noise alone, so each estimator, number of particles and chunk of codes would
-    decide otherwise, and none would estimate the gradient of the same objective.
+    The KL of a latent counts only if its mean over the batch exceeds the free bits. If the KL
+    depends on draws, this mean is noisy. Each estimator, number of particles and chunk of codes
+    would then leave out other latents, and so optimise another objective.
 
     Raises:
-        ValueError: such a site; the message names it.
+        ValueError: the KL of a site depends on earlier draws. The message names the site.
     """
     dependent = pair.dependent_sites() if len(pair.guide_sites) > 1 else []
     if dependent:
         raise ValueError(
-            f"Expected a KL at site '{dependent[0]}' that depends on no earlier draw, for free "
-            "bits; got one that does. Use free_bits=0, or a mean-field guide and a prior of "
-            "independent latents (uniform or learned)."
+            f"Expected a KL at site '{dependent[0]}' that depends on no earlier draw, since free "
+            "bits are set; got one that does. Use free_bits=0, or a mean-field guide and a prior "
+            "with independent latents (uniform or learned)."
         )

@@ -1,10 +1,10 @@
-"""The base of every ELBO: trace once, split into terms, ask a subclass for its surrogate."""
+"""The base class of every ELBO: it runs the programs, and splits the ELBO into its terms."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions.util import is_identically_zero
@@ -18,66 +18,44 @@ from pyro_dvae.elbos.noise import GuideNoise
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
 from pyro_dvae.elbos.particles import pair_of_particles
 from pyro_dvae.elbos.sites import CodeDraws
+from pyro_dvae.elbos.terms import Terms
 from pyro_dvae.process import PROCESS_STATE
-
-
-class Terms(NamedTuple):
-    """The pieces of the ELBO, per particle and datum, in nats.
-
-    Shapes are (S, *batch), S particles and the data of the plates; with further dimensions to
-    their left where the programs ran at other codes (`Pair.at`).
-    """
-
-    log_likelihood: Tensor
-    """log p(x|z)."""
-    kl: Tensor
-    """KL(q || p): in closed form where there is one, else log q(z|x) - log p(z)."""
-    penalty: Tensor
-    """What training subtracts: beta times the KL, with free bits where asked for."""
-    log_guide: Tensor
-    """log q(z|x) of the sites that have no reparametrised gradient."""
-    learning_signal: Tensor
-    """The part of log p(x|z) - penalty that depends on the drawn z."""
-    scale: float
-    """Of the whole loss: N/B of subsampling plates."""
-    pair: Pair
-    """The traces, and `pair.at` to run the programs at other codes."""
-
-    def __repr__(self) -> str:
-        values = self._asdict().items()
-        shapes = [f"{name}{tuple(x.shape)}" for name, x in values if isinstance(x, Tensor)]
-        return f"Terms({', '.join(shapes)}, scale={self.scale:g})"
 
 
 class DiscreteELBO(ELBO, nn.Module):
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) (Eqs. 40 to 45 of [JL25]).
 
-    For any Pyro program; a subclass chooses how the expectation over z is differentiated. A site
-    that it cannot differentiate (one that is not categorical, say) it refuses by name. Use it as
-    `SVI(model, guide, optim, loss=elbo)`, or as `elbo(model, guide)(x).backward()` with a torch
-    optimiser. As Pyro's own ELBOs do, the loss sums over the data of a plate (times N/B where the
-    plate subsamples): divide by the number of data for nats per datum. **The value is minus the
-    bound, the gradient the surrogate's.**
+    It works for any Pyro program. A subclass chooses how the expectation over z is differentiated.
+    If the subclass cannot differentiate a site (because it is not categorical, for example), it
+    raises an error that names the site.
 
-    It is a module, so that what a baseline or a control variate learns is saved, moved and
-    trained like any weights.
+    Use it as `SVI(model, guide, optim, loss=elbo)`, or as `elbo(model, guide)(x).backward()` with a
+    torch optimiser. As in Pyro's own ELBOs, the loss is a sum over the data of a plate, times N/B
+    if the plate subsamples B of N data. Divide it by the number of data for nats per datum. **The
+    value of the loss is minus the bound. Its gradient is minus that of the surrogate.**
+
+    It is a module. So the weights of a baseline or a control variate are saved, moved and trained
+    like any weights.
 
     Args:
-        num_particles: S, draws of z a datum, vectorised in one plate; the estimate is their mean
-            (Eqs. 18 to 21).
-        beta: weight of the KL term in the gradient, 1 for the ELBO; the value ignores it.
-        free_bits: nats per latent; the gradient leaves out the KL of each latent whose mean over
-            the batch is below (Kingma et al. 2016); 0 for the ELBO; the value ignores it. It needs
-            KLs that depend on no draw: latents that do not follow one another.
-        analytic_kl: take a site's KL in closed form where guide and model draw from codes and the
-            model's prior of the site depends on nothing the guide draws later; otherwise, and for
-            every other site, by the draw.
-        max_plate_nesting: as in Pyro; when left out found by a trial run, and again by another
-            where it has changed.
+        num_particles: S, draws of z per datum. They are vectorised in one plate, and the estimate
+            is their mean (Eqs. 18 to 21 of [JL25]).
+        beta: weight of the KL term in the gradient, 1 for the ELBO. The value of the loss does not
+            depend on it.
+        free_bits: nats per latent, 0 for the ELBO. The gradient leaves out the KL of each latent
+            whose mean over the batch is below it (Kingma et al. 2016). The value of the loss does
+            not depend on it. The KL of a latent may then not depend on draws of other latents.
+        analytic_kl: whether the KL of a site is computed in closed form, if there is one. There is
+            one if guide and model both draw codes there, and if the model's prior of the site
+            depends on nothing that the guide draws later. All other KLs are log q - log p at the
+            draw.
+        max_plate_nesting: the largest number of nested plates, as in Pyro. If it is left out, a
+            trial run finds it; if it changes, another trial run finds it again.
 
     Raises:
-        ValueError: num_particles < 1, or beta or free_bits negative or not finite; when run, free
-            bits for a site whose KL is not in closed form or depends on earlier draws.
+        ValueError: num_particles < 1, or beta or free_bits is negative or not finite. When it is
+            run: free bits are set, and the KL of a site is not in closed form or depends on
+            earlier draws.
     """
 
     is_unbiased: ClassVar[bool] = True
@@ -87,7 +65,7 @@ class DiscreteELBO(ELBO, nn.Module):
     reruns: ClassVar[bool] = False
     """Whether the surrogate runs the programs again (`Pair.at`)."""
     value_is_bound: bool = True
-    """Whether `differentiable_loss` is minus a bound at honest draws, as `loss` always is."""
+    """Whether `differentiable_loss` is minus a bound at exact draws, as `loss` always is."""
 
     def __init__(
         self,
@@ -104,7 +82,7 @@ class DiscreteELBO(ELBO, nn.Module):
         for name, value in (("beta", beta), ("free_bits", free_bits)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"Expected a finite {name} >= 0; got {value}. Change it.")
-        # Pyro counts the plate of particles as one of those to be nested.
+        # For Pyro, the plate of particles is one of the nested plates.
         super().__init__(num_particles, max_plate_nesting, vectorize_particles=True)
         self.beta = beta
         self.free_bits = free_bits
@@ -112,7 +90,7 @@ class DiscreteELBO(ELBO, nn.Module):
         self._nesting = max_plate_nesting
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled: without the references that Pyro's store puts on weights."""
+        """The attributes, for copies and pickles, without the references of Pyro's store."""
         for parameter in self.parameters():
             parameter.__dict__.pop("unconstrained", None)
         return self.__dict__.copy()
@@ -126,21 +104,26 @@ class DiscreteELBO(ELBO, nn.Module):
 
     @abstractmethod
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch), nats per datum, whose gradient estimates that of the objective."""
+        """(*batch) nats per datum. Its gradient is the estimate of that of the objective.
+
+        Args:
+            terms: of the programs at the guide's draws.
+        """
 
     def bound(self, terms: Terms) -> Tensor:
-        """(*batch), nats per datum, the value to report."""
+        """(*batch) nats per datum, the value to report."""
         return (terms.log_likelihood - terms.kl).mean(0)
 
     def objective(self, terms: Terms) -> Tensor:
-        """(*batch) mean over particles of log p(x|z) - penalty, with its pathwise gradient.
+        """(*batch) mean over particles of log p(x|z) - penalty, in nats per datum.
 
-        In the decoder's weights that is the whole gradient (Eqs. 49 to 58 of [JL25]).
+        Its gradient in the decoder's weights is the exact gradient at the draws (Eqs. 49 to 58 of
+        [JL25]). In the guide's weights, the score-function term is missing.
         """
         return (terms.log_likelihood - terms.penalty).mean(0)
 
     def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
-        """Minus the bound, summed over the data, without gradients."""
+        """Minus the bound, summed over the data, in nats; without gradients."""
         with PROCESS_STATE, torch.no_grad():
             terms = self.terms(model, guide, args, kwargs)
             return -(terms.scale * self.bound(terms).sum()).item()
@@ -148,7 +131,10 @@ class DiscreteELBO(ELBO, nn.Module):
     def differentiable_loss(
         self, model: Program, guide: Program, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """A scalar: minus the bound, summed over the data, with the surrogate's gradient."""
+        """Minus the bound, summed over the data, in nats, a scalar tensor.
+
+        Its gradient is that of minus the surrogate, summed over the data.
+        """
         with PROCESS_STATE:
             terms = self.terms(model, guide, args, kwargs)
             surrogate = self.surrogate(terms).sum()
@@ -157,14 +143,21 @@ class DiscreteELBO(ELBO, nn.Module):
         return terms.scale * (surrogate.detach() - surrogate - bound)
 
     def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
-        """Minus the bound, summed over the data; adds the surrogate's gradient to the `.grad`s."""
+        """Minus the bound, summed over the data, in nats; adds the gradients to each `.grad`."""
         loss = self.differentiable_loss(model, guide, *args, **kwargs)
         if loss.requires_grad:
             loss.backward(retain_graph=self.retain_graph)
         return loss.item()
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
-        """Run guide and model once, at the guide's draws."""
+        """The terms of one run of guide and model, at the guide's draws.
+
+        Args:
+            model: a Pyro program.
+            guide: a Pyro program.
+            args: positional arguments of both.
+            kwargs: keyword arguments of both.
+        """
 
         def find() -> float:
             return nesting(trial_run(model, guide, args, kwargs))
@@ -190,11 +183,11 @@ class DiscreteELBO(ELBO, nn.Module):
         return pair.model_trace, pair.guide_trace
 
     def wrap(self, guide: Program) -> Program:
-        """The guide that draws; a pathwise estimator swaps its sampler here."""
+        """The guide, with its sampler. Pathwise estimators set another sampler here."""
         return CodeDraws()(guide)
 
     def split(self, pair: Pair) -> Terms:
-        """Split the log-probabilities of a pair of traces into terms."""
+        """The terms of the ELBO, from the traces of model and guide."""
         plates, scale = pair.plates, self.loss_scale(pair)
 
         def per_datum(value: Tensor) -> Tensor:
@@ -217,8 +210,8 @@ class DiscreteELBO(ELBO, nn.Module):
             else:
                 if self.free_bits:
                     raise ValueError(
-                        f"Expected a closed-form KL at site '{name}' for free bits; got one by "
-                        "draws. Use free_bits=0, or categorical guide and prior."
+                        f"Expected a closed-form KL at site '{name}', since free bits are set; got "
+                        "one that needs draws. Use free_bits=0, or a categorical guide and prior."
                     )
                 kl_site = per_datum(_drawn_kl(pair.latents.get(name), site))
                 penalty_site = self.beta * kl_site
@@ -237,22 +230,26 @@ class DiscreteELBO(ELBO, nn.Module):
         )
 
     def loss_scale(self, pair: Pair) -> float:
-        """The factor of the whole loss, which `split` takes out of the terms of a datum."""
+        """The factor of the whole loss. `split` divides the terms of each datum by it."""
         return pair.plates.scale
 
     def kl_weight(self, kl_latent: Tensor) -> Tensor | float:
-        """(..., D) KL of each latent -> its weight in the gradient, () or (D,): beta, or 0."""
+        """The weight of each latent's KL in the gradient, () or (D,): beta, or 0 by free bits.
+
+        Args:
+            kl_latent: (..., D) KL of each latent, in nats.
+        """
         if not self.free_bits:
             return self.beta
         mean = kl_latent.detach().flatten(0, -2).mean(0)
         return self.beta * (mean > self.free_bits).to(mean.dtype)
 
     def closed_form_sites(self, pair: Pair) -> set[str]:
-        """The guide's sites whose KL to the model's prior may be taken in closed form.
+        """The guide's sites whose KL to the model's prior has a closed form.
 
-        Both distributions must be codes under one scalar scale and no mask, and p of the site may
-        depend only on what the guide drew before the site: otherwise the average over the later
-        draws is missing.
+        Both distributions must be codes, with the same scalar scale and without a mask. The prior
+        of the site may only depend on what the guide drew before the site. Otherwise the closed
+        form would lack the mean over later draws.
         """
         if not self.analytic_kl:
             return set()
@@ -260,7 +257,7 @@ class DiscreteELBO(ELBO, nn.Module):
         order = list(pair.guide_sites)
         closed = set()
         for i, (name, q) in enumerate(pair.guide_sites.items()):
-            if name not in latents:  # auxiliary, or observed in the model
+            if name not in latents:  # an auxiliary variable, or a site that the model observes
                 continue
             p = pair.latents[name]
             parents_drawn = set(latents[: latents.index(name)]) <= set(order[:i])
@@ -271,7 +268,7 @@ class DiscreteELBO(ELBO, nn.Module):
 
 
 def _weight(site: Any) -> float | None:
-    """The scale of a site; None if it differs between its elements."""
+    """The scale of a site; None if its elements have different scales, or if it has a mask."""
     scale = site["scale"]
     if site["mask"] is not None or (isinstance(scale, Tensor) and scale.numel() > 1):
         return None
@@ -279,9 +276,9 @@ def _weight(site: Any) -> float | None:
 
 
 def _drawn_kl(model_site: Any, guide_site: Any) -> Tensor:
-    """Log q - log p of a draw; log q alone where the site is the guide's alone, as in Pyro."""
+    """Log q - log p of a draw. It is log q if only the guide has the site, as in Pyro."""
     log_q, _, entropy_term = guide_site["score_parts"]
-    # Without a reparametrised draw the gradient of log q is the score, which the surrogate holds.
+    # If the draw is not reparametrised, the gradient of log q is the score. The surrogate has it.
     log_q = log_q.detach()
     if not is_identically_zero(entropy_term):
         log_q = log_q + (entropy_term - entropy_term.detach())

@@ -1,4 +1,4 @@
-"""REBAR and RELAX: the programs at relaxed codes as a control variate of the score function."""
+"""REBAR and RELAX: a control variate that is computed at relaxed codes."""
 
 from __future__ import annotations
 
@@ -13,42 +13,50 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
 from pyro_dvae.codes import code_logits, conditional_gumbels, is_one_hot, total
-from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.pair import Pair
 from pyro_dvae.elbos.score_function import show_parameters_to_svi
+from pyro_dvae.elbos.terms import Terms
 
 
 class RelaxELBO(DiscreteELBO):
     """(f - c(z~)) grad log q(b|x) + grad c(z) - grad c(z~) (RELAX, Grathwohl et al. 2018).
 
-    b is the draw, f its learning signal; z = log pi + G are the logits with the Gumbel noise whose
-    argmax is b, z~ another such given b. Both are differentiable in the logits, so that the last
-    two terms have the mean of c(z~) grad log q(b|x) whatever c is: the gradient is unbiased, and
-    varies less the better c foretells f. Here c(z) = eta f(softmax(z / tau)), the programs at
-    relaxed codes (REBAR, Tucker et al. 2017), plus a network of the relaxed codes, where given.
+    - b is the drawn one-hot code, and f its learning signal: the part of the objective that
+      depends on b.
+    - z = log pi + G: the logits log pi plus Gumbel noise G. The argmax of z is b.
+    - z~ is a second draw of z, given that its argmax is b.
+    - c is the control variate, any function.
 
-    eta, tau and the network descend the second moment of the gradient in the logits (one draw, sum
-    over latents and categories, mean over particles, summed over the data and times N/B as the
-    bound is), and get no other gradient. They are in `elbo(model, guide).parameters()` for a torch
-    optimiser; `SVI` finds them by itself; `elbo.requires_grad_(False)` keeps them.
+    z and z~ are differentiable in the logits, and the last two terms have the mean of
+    c(z~) grad log q(b|x). So the gradient is unbiased for any c. The better c predicts f, the lower
+    the variance. Here c(z) = eta f(softmax(z / tau)): the programs run at relaxed codes (REBAR,
+    Tucker et al. 2017). If a network is given, its output at the relaxed codes is added to c.
 
-    With several sites, the codes before a site are those drawn, the codes after it relaxed, from
-    the logits that follow from the relaxed code and the noise of the draw. A site has c = 0
-    (REINFORCE) unless it and everything the guide draws after it are one-hot codes in guide and
-    model. The programs must be smooth in the codes: no argmax or comparison of them.
+    eta, tau and the network are trained to minimise the second moment of the gradient in the
+    logits. It is estimated from one draw: a sum over latents and categories, a mean over particles,
+    and a sum over the data, scaled as the bound is. They get no other gradient. For a torch
+    optimiser, they are in `elbo(model, guide).parameters()`. `SVI` finds them by itself.
+    `elbo.requires_grad_(False)` keeps them constant.
+
+    If there are several sites, c of a site is computed with the drawn codes of the sites before it,
+    and with relaxed codes of the sites after it. Those follow from the relaxed code of the site and
+    from the noise of the draw. c is 0 (REINFORCE) at a site, unless the site and everything that
+    the guide draws after it are one-hot codes in guide and model. The programs must be smooth
+    functions of the codes, without argmax or comparisons.
 
     Args:
-        num_particles: S, draws of z a datum.
-        eta: initial weight of the relaxed signal; 0 is REINFORCE until it is trained.
-        temperature: initial tau > 0 of the relaxed codes; the reported value never depends on it.
-        network: None, or a network called with the codes of all sites side by side, (2, S, *batch,
-            sum of D K), and the arguments of model and guide, that gives (2, S, *batch) or
-            (2, S, *batch, 1) nats. Begin with a last layer of zeros.
+        num_particles: S, draws of z per datum.
+        eta: initial weight of the relaxed signal. With 0, training begins as REINFORCE.
+        temperature: initial tau > 0 of the relaxed codes. The reported value does not depend on it.
+        network: None, or a network. It is called with the codes of all sites side by side,
+            (2, S, *batch, sum of D K), and with the arguments of model and guide. It returns
+            (2, S, *batch) or (2, S, *batch, 1) nats. Its last layer should begin with zeros.
         **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
-        ValueError: temperature not positive or not finite, or eta not finite; when run, a network
-            that does not give one number a code.
+        ValueError: the temperature is not positive or not finite, or eta is not finite. When it is
+            run: the network does not return one number per code.
     """
 
     is_unbiased: ClassVar[bool] = True
@@ -65,19 +73,19 @@ class RelaxELBO(DiscreteELBO):
     ) -> None:
         super().__init__(num_particles, **options)
         if not 0 < temperature < math.inf:
-            raise ValueError(f"Expected a finite temperature > 0; got {temperature}. Use 0.5, say.")
+            raise ValueError(f"Expected a finite temperature > 0; got {temperature}. Use 0.5.")
         if not math.isfinite(eta):
-            raise ValueError(f"Expected a finite eta; got {eta}. Use 1, say.")
+            raise ValueError(f"Expected a finite eta; got {eta}. Use 1.0.")
         self.eta = nn.Parameter(torch.tensor(float(eta)))
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         self.network = network
 
     def extra_repr(self) -> str:
-        """The settings, for `repr`; a network follows as a child."""
+        """The settings, for `repr`. Torch adds the network, as a child."""
         return f"{super().extra_repr()}, eta and temperature learned"
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch) whose gradient is the estimator, and that of its second moment."""
+        """(*batch) nats. Its gradient is the estimate, and that of its second moment in eta etc."""
         surrogate, moment = self.objective(terms), torch.zeros((), device="cpu")
         if not torch.is_grad_enabled():
             return surrogate
@@ -89,14 +97,14 @@ class RelaxELBO(DiscreteELBO):
         learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
         if not (learned and moment.requires_grad):
             return surrogate
-        # The second moment depends on the programs' weights too, which must not descend it: take
-        # the slopes here, and give each datum an equal share of them.
+        # The second moment depends on the programs' weights too, which must not be trained to
+        # minimise it. So its gradient is computed here, and is divided evenly among the data.
         slopes = torch.autograd.grad(moment, learned, materialize_grads=True)
-        descent = sum((slope * p).sum() for slope, p in zip(slopes, learned, strict=True))
-        return surrogate - descent / surrogate.numel()
+        linear = sum((slope * p).sum() for slope, p in zip(slopes, learned, strict=True))
+        return surrogate - linear / surrogate.numel()
 
     def _gradients(self, terms: Terms) -> Iterator[tuple[Tensor, Tensor]]:
-        """The logits of each site and the gradient in them, (S, *batch, D, K)."""
+        """The logits of each site, and the estimated gradient in them, (S, *batch, D, K) both."""
         sites = terms.pair.codes
         signal = terms.learning_signal.detach()[..., None, None]
         logits = {name: _finite(site.logits) for name, site in sites.items()}
@@ -106,7 +114,7 @@ class RelaxELBO(DiscreteELBO):
             for name, site in sites.items()
         }
         for name, site in sites.items():
-            leaf, own = leaves[name], noise.pop(name)  # what stays is of the sites after this one
+            leaf, own = leaves[name], noise.pop(name)  # the noise of later sites is left
             score = site.code - leaf.detach().exp()
             if not self._can_relax(terms.pair, name):
                 yield logits[name], signal * score
@@ -119,8 +127,8 @@ class RelaxELBO(DiscreteELBO):
             yield logits[name], (signal - control[1][..., None, None]) * score + slope
 
     def _can_relax(self, pair: Pair, name: str) -> bool:
-        # What is drawn after the site depends on the draw: were it kept in c, or c not smooth in
-        # it, the terms in c would not have mean zero.
+        # All later draws depend on the draw at this site. If they were constants in c, or if c were
+        # not smooth in them, the terms with c would not have mean zero.
         drawn = list(pair.guide_sites)
         return all(
             is_one_hot(pair.guide_sites[key]["fn"])
@@ -132,7 +140,14 @@ class RelaxELBO(DiscreteELBO):
         )
 
     def _control(self, pair: Pair, name: str, z: Tensor, noise: Mapping[str, Tensor]) -> Tensor:
-        """c, (2, S, *batch), at perturbed logits z (2, S, *batch, D, K) of one site."""
+        """The control variate c of one site, (2, S, *batch) nats.
+
+        Args:
+            pair: the traces at the draws.
+            name: of the site.
+            z: (2, S, *batch, D, K) logits of the site plus noise.
+            noise: Gumbel noise of each later site.
+        """
         temperature = self.log_temperature.exp()
         perturbations = {key: pair.codes[key].value(value) for key, value in noise.items()}
         draws = _RelaxedDraws(perturbations, temperature)
@@ -149,14 +164,14 @@ class RelaxELBO(DiscreteELBO):
         correction: Tensor = network(torch.cat(codes, -1), *args, **kwargs)
         if correction.shape not in (shape, (*shape, 1)):
             raise ValueError(
-                f"Expected a network output of shape {(*shape,)} or {(*shape, 1)}, one number a "
+                f"Expected a network output of shape {(*shape,)} or {(*shape, 1)}, one number per "
                 f"code; got {(*correction.shape,)}. Change the network."
             )
         return correction.reshape(shape)
 
 
 def _other_scores(pair: Pair) -> Tensor:
-    """Log q of the draws that are neither codes nor reparametrised, (S, *batch)."""
+    """Log q of those draws that are neither codes nor reparametrised, (S, *batch) nats."""
     scores = [
         site["score_parts"].score_function
         for name, site in pair.guide_sites.items()
@@ -167,22 +182,22 @@ def _other_scores(pair: Pair) -> Tensor:
 
 
 class _LinearCodes(Messenger):
-    """Make every one-hot site take relaxed codes: log p(z) = sum_k z_k log p_k, smooth in z."""
+    """Define log p(z) = sum_k z_k log p_k for relaxed codes z at every one-hot site."""
 
     def _pyro_sample(self, msg: Any) -> None:
         fn = msg["fn"]
         if not msg["is_observed"] and is_one_hot(fn):
-            # torch's own log-probability is that of the argmax: it jumps, without a gradient in z.
+            # Torch takes the argmax of z first, so its log-probability has no gradient in z.
             logits = cast(Tensor, code_logits(fn)).reshape(fn.batch_shape + fn.event_shape)
             msg["fn"] = _LinearCode(logits=logits).to_event(len(fn.event_shape) - 1)
 
 
 class _RelaxedDraws(Messenger):
-    """Let a guide go on with relaxed codes at the sites that it draws anew.
+    """Give the sites that a guide draws anew relaxed codes softmax((log pi + G) / tau).
 
     Args:
-        noise: site -> Gumbel noise of its code.
-        temperature: of the codes.
+        noise: site -> G, the Gumbel noise of its code.
+        temperature: tau.
     """
 
     def __init__(self, noise: Mapping[str, Tensor], temperature: Tensor) -> None:
@@ -199,12 +214,12 @@ class _RelaxedDraws(Messenger):
 
 
 class _LinearCode(dist.OneHotCategorical):
-    has_rsample = True  # what keeps the gradient of log q through the code in the KL by draws
+    has_rsample = True  # so Pyro keeps the gradient of log q in the code, where the KL needs draws
 
     def log_prob(self, value: Tensor) -> Tensor:
         return (value * _finite(self.logits)).sum(-1)
 
 
 def _finite(log_p: Tensor) -> Tensor:
-    # A category of probability zero is never drawn, but 0 times its -inf would be NaN.
+    # A category of probability zero is never drawn, but 0 * -inf would be NaN.
     return log_p.clamp(min=math.log(torch.finfo(log_p.dtype).tiny))

@@ -1,4 +1,4 @@
-"""Pairs of draws that are coupled to differ: DisARM for categorical variables."""
+"""DisARM for categorical variables: pairs of draws that are coupled so that they differ."""
 
 from __future__ import annotations
 
@@ -8,38 +8,42 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.codes import one_hot
-from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.pair import scored_codes
+from pyro_dvae.elbos.terms import Terms
 
 
 class DisarmELBO(DiscreteELBO):
     """1/2 w_d (f(z) - f(z')) grad (log q_d(z_d) - log q_d(z'_d)), summed over the latents d.
 
-    DisARM-IW for categoricals by stick breaking (Dong, Mnih & Tucker 2021). A draw z and its
-    partner z' are each distributed as q, and coupled, latent by latent, to be different. f is the
-    learning signal and w_d the ratio of the probabilities of (z_d, z'_d) drawn independently and
-    coupled, so that the mean is that of leave-one-out with two independent draws; where
-    z_d = z'_d the term is 0. With K = 2 it is DisARM (Dong, Mnih & Tucker 2020):
-    1/2 (f(b) - f(b')) (-1)^b' sigmoid(|theta|) in the logit theta where b != b'.
+    DisARM-IW for categorical variables by stick breaking (Dong, Mnih & Tucker 2021). The draw z and
+    its partner z' are each distributed as q. They are coupled, latent by latent, so that they
+    differ. f is the learning signal: the part of the objective that depends on the draw. w_d is
+    the probability of (z_d, z'_d) under independent draws, divided by that under the coupling. So
+    the mean of the estimate is that of leave-one-out with two independent draws. If z_d = z'_d,
+    the term is 0. With K = 2 it is DisARM (Dong, Mnih & Tucker 2020), whose gradient in the logit
+    theta is 1/2 (f(b) - f(b')) (-1)^b' sigmoid(|theta|) if b != b'.
 
-    Several sites are coupled one after the other: earlier sites stay as drawn, the guide draws
-    the later ones anew after the partner. The gradient in the decoder and the prior is that at z,
-    since one more backward pass would cost more than it gains. Each particle is a pair:
-    1 + (number of sites) decoder evaluations a datum, one of them with gradient.
+    If there are several sites, they are coupled one after the other. Earlier sites keep their
+    draws, and the guide draws later sites anew, given the partner. The gradient in the decoder and
+    the prior is that at z alone. To add the one at z' would need another backward pass, which
+    costs more than it gains. Each particle is a pair. It needs 1 + (number of sites) decoder
+    evaluations per datum, one of them with gradient.
 
     Args:
-        num_particles: S, pairs a datum; the estimate is their mean.
+        num_particles: S, pairs of draws per datum. The estimate is their mean.
         **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
-        TypeError: when run, a site that needs a score is not categorical; the message names it.
+        TypeError: when it is run, a site that needs a score is not categorical. The message names
+            the site.
     """
 
     is_unbiased: ClassVar[bool] = True
     reruns: ClassVar[bool] = True
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch) whose gradient is the estimator."""
+        """(*batch) nats. Its gradient is the estimate."""
         order = list(terms.pair.guide_sites)
         score = torch.zeros_like(terms.kl)
         for name, site in scored_codes(terms.pair).items():
@@ -63,12 +67,13 @@ class DisarmELBO(DiscreteELBO):
 
 
 class Sticks:
-    """s_i = pi_i / sum_{j >= i} pi_j, the categories from the least likely to the most.
+    """s_i = pi_i / sum_{j >= i} pi_j, with categories i in the order of increasing probability.
 
-    A uniform u_i a stick gives two draws: z is the first category with u_i < s_i, its partner the
-    first with u_i > 1 - s_i; the last stick is 1 and always succeeds. In this order s_i <= 1/2 but
-    for the last, so no other stick succeeds in both draws, and s_i <= 1/3 but for the last two,
-    so the weights below are finite (and less than 2).
+    One uniform u_i per stick s_i gives two coupled draws. z is the first category with u_i < s_i.
+    Its partner is the first category with u_i > 1 - s_i. The last stick is 1, so that one category
+    is always found. In this order, all sticks but the last are at most 1/2. So no other stick gives
+    the same category in both draws. All sticks but the last two are at most 1/3. So the weights
+    below are finite, and less than 2.
 
     Args:
         logits: (..., K) normalised.
@@ -77,28 +82,37 @@ class Sticks:
     def __init__(self, logits: Tensor) -> None:
         pi, self.order = logits.exp().sort(-1)
         self.rank = self.order.argsort(-1)
-        self.s = pi / pi.flip(-1).cumsum(-1).flip(-1)  # the sums hold the mode: at least 1/K
+        self.s = pi / pi.flip(-1).cumsum(-1).flip(-1)  # each sum is at least 1/K: it has the mode
 
     def partner(self, index: Tensor) -> Tensor:
-        """Partners (...) of drawn categories (...), from the uniforms given the draw."""
-        place = self._place(index).unsqueeze(-1)
+        """Draw the partners (...) of drawn categories (...), given those draws.
+
+        Args:
+            index: (...) int64 drawn categories.
+        """
+        drawn = self._rank_of(index).unsqueeze(-1)
         i = torch.arange(self.s.shape[-1], device=index.device)
-        # Before the drawn stick u_i >= s_i, at it u_i < s_i, after it u_i is free.
-        success = torch.where(i < place, self.s / (1 - self.s), self.s * (i > place))
+        # u_i >= s_i before the drawn stick, and u_i < s_i at it. After it, any u_i is possible.
+        success = torch.where(i < drawn, self.s / (1 - self.s), self.s * (i > drawn))
         success = torch.where(i == len(i) - 1, 1, success)
         first = (torch.rand_like(success) < success).byte().argmax(-1, keepdim=True)
         return self.order.gather(-1, first).squeeze(-1)
 
     def weight(self, index: Tensor, partner: Tensor) -> Tensor:
-        """(...) the probability of two categories independent over coupled; 0 where they agree.
+        """(1 - s_m) prod_{i < m} (1 - s_i)^2 / (1 - 2 s_i), (...), or 0 if the two are equal.
 
-        With m the first of the two: (1 - s_m) prod_{i < m} (1 - s_i)^2 / (1 - 2 s_i).
+        It is the probability of the two categories under independent draws, divided by that under
+        the coupling. m is the first of the two in the order of the sticks.
+
+        Args:
+            index: (...) int64 drawn categories.
+            partner: (...) int64 their partners.
         """
-        first = torch.minimum(self._place(index), self._place(partner)).unsqueeze(-1)
+        first = torch.minimum(self._rank_of(index), self._rank_of(partner)).unsqueeze(-1)
         ratio = (1 - self.s) ** 2 / (1 - 2 * self.s)
         before = torch.cat([torch.ones_like(ratio[..., :1]), ratio[..., :-1]], -1).cumprod(-1)
         weight = (before * (1 - self.s)).gather(-1, first).squeeze(-1)
         return torch.where(index == partner, 0, weight)
 
-    def _place(self, index: Tensor) -> Tensor:
+    def _rank_of(self, index: Tensor) -> Tensor:
         return self.rank.gather(-1, index.unsqueeze(-1)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""What an ELBO asks about the distribution of a site, whatever wraps it."""
+"""Properties of the distribution of a site, with all of its wrappers such as `.to_event(n)`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pyro_dvae.codes import unwrap
 # Torch's classes are the bases of Pyro's, and of Pyro's straight-through ones.
 _CODES = (torch.distributions.OneHotCategorical, torch.distributions.Categorical)
 _SAME_VALUES = (torch.distributions.Independent, MaskedDistribution, ExpandedDistribution)
-"""Wrappers of a distribution that has the same values."""
+"""Wrappers that do not change the values of a distribution."""
 _WRAPPERS = (*_SAME_VALUES, torch.distributions.TransformedDistribution)
 _RELAXED_STRAIGHT_THROUGH = (
     RelaxedOneHotCategoricalStraightThrough,
     RelaxedBernoulliStraightThrough,
 )
-"""Discrete draws under a distribution whose support is that of the relaxation, which it scores."""
+"""Classes whose draws are discrete, but whose support and score are those of the relaxation."""
 
 
 def layers(fn: object, wrappers: tuple[type[Any], ...] = _WRAPPERS) -> Iterator[object]:
-    """A distribution, the one that it wraps, and so on to the innermost one."""
+    """The distribution itself, the distribution inside it, and so on to the innermost one."""
     yield fn
     while isinstance(fn, wrappers):
         fn = fn.base_dist
@@ -50,7 +50,7 @@ def describe(fn: object) -> str:
 
 
 def unmasked(fn: Any) -> Any:
-    """The distribution without any `.mask(m)`; itself where it has none."""
+    """The distribution without any `.mask(m)`."""
     if isinstance(fn, MaskedDistribution):
         return unmasked(fn.base_dist)
     if isinstance(fn, torch.distributions.Independent):
@@ -63,18 +63,18 @@ def support(fn: object) -> Tensor | None:
     """All values of one variable of a site, (K, *event of the variable).
 
     Args:
-        fn: the distribution of a site: categorical, Bernoulli, binomial and the like, in
-            `.to_event(n)`, masked or expanded.
+        fn: the distribution of a site, such as a categorical, Bernoulli or binomial one. It may be
+            in `.to_event(n)`, masked or expanded.
 
     Returns:
-        None for a distribution without finite support, or whose variables do not share it (counts
-        of different totals), or whose draws are reparametrised.
+        The values. None if there are infinitely many, if the variables have different values (such
+        as binomial ones of different totals), or if the draws are reparametrised.
     """
     inside = base(fn)
     is_finite = isinstance(inside, Distribution) and inside.has_enumerate_support
-    if not is_finite or isinstance(inside, dist.Empirical):  # which lists equal values twice
+    if not is_finite or isinstance(inside, dist.Empirical):  # it lists equal values twice
         return None
-    if inside.has_rsample and not isinstance(inside, _CODES):  # as a straight-through code has
+    if inside.has_rsample and not isinstance(inside, _CODES):  # straight-through codes have it too
         return None
     try:
         values = inside.enumerate_support(expand=False)
@@ -85,21 +85,17 @@ def support(fn: object) -> Tensor | None:
 
 
 def without_straight_through(fn: Any) -> Any:
-    """The distribution of a site whose draws, if they are discrete, have no gradient.
+    """The distribution itself, or a plain one of the same codes if it is straight-through.
 
-    A straight-through distribution says that its draws are reparametrised. Pyro then leaves out
-    the score function and follows the biased gradient of the draws. So a plain Pyro distribution
-    of the same codes takes its place.
+    A straight-through distribution has discrete draws, but `has_rsample` is True. So Pyro would
+    leave out the score function, and follow the biased gradient of the draws.
 
     Args:
-        fn: any distribution.
-
-    Returns:
-        A plain distribution of codes in place of a straight-through one; any other `fn` itself.
+        fn: the distribution of a site.
 
     Raises:
-        TypeError: a straight-through distribution that is not one of codes, or one of torch that
-            is not Pyro's.
+        TypeError: the distribution is straight-through but not one of codes; or it is of torch's
+            own classes, not of Pyro's.
     """
     inside, num_event = unwrap(fn)
     if isinstance(fn, torch.distributions.Distribution) and not isinstance(fn, Distribution):
@@ -116,7 +112,7 @@ def without_straight_through(fn: Any) -> Any:
     if _is_straight_through(fn):
         raise TypeError(
             f"Expected draws whose gradient is exact; got the straight-through {inside}. Use "
-            "OneHotCategorical, or Bernoulli for one bit: the ELBO chooses how to differentiate."
+            "OneHotCategorical, or Bernoulli for one bit. The ELBO then estimates the gradient."
         )
     return fn
 

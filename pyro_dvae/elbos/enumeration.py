@@ -1,4 +1,4 @@
-"""Sites with finitely many values, all of which a program runs at once."""
+"""Enumeration: a program runs at all values of its discrete sites at once."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pyro_dvae.elbos.pair import Pair
 
 
 class SumLayout(NamedTuple):
-    """What a sum over all values of the latents must know before it runs."""
+    """Sizes and plates of the sites that a sum over all their values is made of."""
 
     nesting: int
-    """The most plates around a site; the values lie left of them."""
+    """The largest number of plates around a site. Dimensions left of them hold the values."""
     shared: frozenset[str]
-    """Names of the plates that make a datum; other plates hold variables of the site."""
+    """Names of the plates of data. All other plates hold variables of one datum."""
     sizes: dict[str, tuple[int, int]]
-    """Site -> (D, K), variables per datum and values of each."""
+    """Site -> (D, K): the number of variables per datum, and of values of each variable."""
 
 
 def sum_layout(pair: Pair, *, marginal: bool) -> SumLayout:
-    """The layout of two programs from their traces.
+    """The layout of a sum over the codes of model and guide.
 
     Args:
-        pair: of a trial run, or of a sum.
-        marginal: sum over all latents, those of the model alone too; else over the guide's sites
-            whose draws have no reparametrised gradient.
+        pair: the traces of a trial run, or of the sum itself.
+        marginal: True for a sum over all latents, also those that only the model has. False for a
+            sum over the guide's sites, without those whose draws are reparametrised.
 
     Raises:
-        ValueError: a site that cannot be summed over; the message names it and its distribution.
+        ValueError: a site cannot be summed over. The message names the site and its distribution.
     """
     sites = dict(pair.guide_sites)
     if marginal:
@@ -52,8 +52,8 @@ def sum_layout(pair: Pair, *, marginal: bool) -> SumLayout:
         elif marginal:
             raise ValueError(
                 "Expected latents with finitely many values (categorical, Bernoulli, binomial) "
-                f"for log p(x); got {name}, from {describe(site['fn'])}. Use EnumeratedELBO, which "
-                "draws what is reparametrised, or RlooELBO."
+                f"for log p(x); got {name}, from {describe(site['fn'])}. Use RlooELBO, or "
+                "EnumeratedELBO, which draws reparametrised latents."
             )
         elif not is_identically_zero(site["score_parts"].score_function):
             raise ValueError(
@@ -65,16 +65,16 @@ def sum_layout(pair: Pair, *, marginal: bool) -> SumLayout:
 
 
 def _check_values(name: str, q: Any, pair: Pair) -> None:
-    """Refuse a site of the guide whose values are not all those of a latent of the model."""
+    """Refuse a site of the guide that is no latent of the model, or has other values there."""
     if name not in pair.latents:
         raise ValueError(
-            f"Expected a guide of latents of the model for log p(x); got site '{name}', from "
-            f"{describe(q)}, which the model does not draw. Leave it out of the guide, or use "
+            f"Expected only latents of the model in the guide for log p(x); got site '{name}', "
+            f"from {describe(q)}, which the model does not draw. Leave it out of the guide, or use "
             "EnumeratedELBO."
         )
     p = pair.latents[name]["fn"]
     ours, models = support(q), support(p)
-    # A distribution over one-hot codes, such as a mixture's, may not list them.
+    # A distribution over one-hot codes, such as a mixture's, may have no list of its values.
     same = isinstance(base(q), torch.distributions.OneHotCategorical)
     if models is not None and ours is not None:
         same = ours.shape == models.shape
@@ -86,9 +86,9 @@ def _check_values(name: str, q: Any, pair: Pair) -> None:
 
 
 def log_density(site: Any) -> Tensor:
-    """Log-probability of a site's value, whatever is masked: a masked draw is a draw all the same.
+    """Log-probability of a site's value, without mask and scale, of the shape of its `log_prob`.
 
-    Not scaled. Shape of the site's `log_prob`.
+    The draws of a masked site are drawn from its distribution all the same, so it counts in q(z|x).
     """
     fn = unmasked(site["fn"])
     value: Tensor = site["unscaled_log_prob"] if fn is site["fn"] else fn.log_prob(site["value"])
@@ -107,15 +107,16 @@ def _num_variables(site: Any, values: Tensor, shared: frozenset[str]) -> int:
 
 
 class Enumeration(Messenger):
-    """Give each site to be summed over all of its values, each site in a dimension of its own.
+    """Give each site of a layout all of its codes, in a dimension of the site's own.
 
-    It goes around the guide, and around the model for what only that draws.
+    It is a handler around the guide. For log p(x) it is one around the model too, where it gives
+    codes to the latents that only the model has.
 
     Args:
-        layout: which sites, and what is around them.
-        cut: the site that gets only its values number `start` to `stop`.
-        start: see `cut`.
-        stop: see `cut`.
+        layout: of the sum.
+        cut: name of the site that gets only some of its codes; None if every site gets all.
+        start: number of the first code of that site.
+        stop: number after that of its last code.
     """
 
     def __init__(self, layout: SumLayout, cut: str | None, start: int, stop: int) -> None:
@@ -129,10 +130,10 @@ class Enumeration(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         name, fn = msg["name"], msg["fn"]
-        if msg["is_observed"] or name in self.seen:  # the model takes what the guide was given
+        if msg["is_observed"] or name in self.seen:  # Pyro gives the model the guide's values
             return
         self.seen.add(name)
-        if name not in self.layout.sizes:  # what should be there is missed after the run
+        if name not in self.layout.sizes:  # after the run, the layouts are compared
             return
         values = support(fn)
         shared = self.layout.shared

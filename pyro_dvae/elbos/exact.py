@@ -1,4 +1,4 @@
-"""Sums over every code: the exact ELBO, the oracle of the sampled estimators, and log p(x)."""
+"""The exact ELBO and log p(x), as sums over all codes."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.codes import expectation, total
-from pyro_dvae.elbos.base import Terms
 from pyro_dvae.elbos.enumeration import log_density
 from pyro_dvae.elbos.pair import Pair, Program
 from pyro_dvae.elbos.plates import common_scale
 from pyro_dvae.elbos.summed import SummedELBO
+from pyro_dvae.elbos.terms import Terms
 
 
 class EnumeratedELBO(SummedELBO):
-    """sum_z q(z|x) (log p(x|z) + log p(z) - log q(z|x)) over all K^D codes, without a draw.
+    """sum_z q(z|x) (log p(x|z) + log p(z) - log q(z|x)), over all K^D codes.
 
-    The exact ELBO and its exact gradient. The programs run on all the codes at once, shaped
-    (K^D, 1, D, K): a decoder sees each code once, whatever the batch. Several sites of finitely
-    many values (Bernoulli and binomial ones too) are enumerated jointly; a continuous site beside
-    them is drawn, with its pathwise gradient.
+    This is the exact ELBO, with its exact gradient. The programs run at all codes at once, of shape
+    (K^D, 1, D, K). So the decoder decodes each code once, for the whole batch. If several sites
+    have finitely many values (Bernoulli and binomial ones too), the sum is over all their joint
+    codes. Continuous sites are drawn, with their pathwise gradient.
 
     Args:
-        max_codes: the most codes (over all discrete sites together) to enumerate.
-        chunk_size: codes run at once; chunks are recomputed for the gradient, so that memory grows
-            with this and not with K^D.
+        max_codes: the largest number of joint codes of all discrete sites.
+        chunk_size: codes per run. Chunks are computed again for the gradient, so that memory grows
+            with `chunk_size` and not with K^D. The result does not depend on it.
         **options: `beta`, `free_bits`, `analytic_kl` of `DiscreteELBO`.
 
     Raises:
-        ValueError: when run, K^D exceeds `max_codes`, which the message names; or a site has
-            neither finitely many values nor a reparametrised draw.
+        ValueError: when it is run, K^D exceeds `max_codes`, or a site has neither finitely many
+            values nor a reparametrised draw. The message names K^D or the site.
     """
 
     is_unbiased: ClassVar[bool] = True
     _is_marginal = False
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
-        """Expectations over all codes, as if of one particle."""
+        """Expectations of the terms over all codes, in the shape of one particle."""
 
         def expect(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
             parts = (terms.log_likelihood, terms.kl, terms.penalty)
@@ -59,23 +59,21 @@ class EnumeratedELBO(SummedELBO):
 
 
 class MarginalELBO(SummedELBO):
-    """log p(x) = log sum_z p(x|z) p(z) for model, sum_z p(z|x) log q(z|x) for guide (Eq. 29).
+    """log p(x) = log sum_z p(x|z) p(z), and for the guide sum_z p(z|x) log q(z|x).
 
-    The sum is over all latents of the model, whether the guide draws them or not. Maximum
-    likelihood by enumeration: the gradient in the model's weights is that of log p(x), whatever the
-    guide; the guide follows the exact posterior p(z|x), held fixed, by maximum likelihood, that is
-    it lowers KL(p(z|x) || q(z|x)), not the ELBO's KL(q || p). **The value is log p(x)**, which no
-    ELBO exceeds.
+    The first formula is Eq. 29 of [JL25]. This is maximum likelihood by enumeration. The sum is
+    over all latents of the model, also those that the guide does not draw. The gradient in the
+    model's weights is that of log p(x), and does not depend on the guide. The guide is fitted to
+    the exact posterior p(z|x), which is held fixed: its gradient minimises KL(p(z|x) || q(z|x)),
+    where the ELBO has KL(q(z|x) || p(z|x)). **The value is log p(x)**, which no ELBO exceeds.
 
     Args:
-        max_codes: the most codes (over all discrete sites together) to enumerate.
-        chunk_size: as in `EnumeratedELBO`.
-        **options: none that changes the objective; `beta` and `free_bits` are refused.
+        **options: `max_codes` and `chunk_size` of `EnumeratedELBO`.
 
     Raises:
-        ValueError: beta or free_bits given; when run, K^D exceeds `max_codes`, a latent has not
-            finitely many values, or the guide draws what is no latent of the model, or sites
-            differ in scale; the site is named.
+        ValueError: `beta` or `free_bits` is given. When it is run: K^D exceeds `max_codes`, a
+            latent has infinitely many values, the guide draws a site that is no latent of the
+            model, or sites have different scales. The message names the site.
     """
 
     is_unbiased: ClassVar[bool] = True
@@ -86,7 +84,7 @@ class MarginalELBO(SummedELBO):
         super().__init__(**options, analytic_kl=False)
         if self.beta != 1 or self.free_bits != 0:
             raise ValueError(
-                "Expected beta = 1 and no free bits, for log p(x) has no KL term; got "
+                "Expected beta = 1 and no free bits, since log p(x) has no KL term; got "
                 f"beta = {self.beta}, free_bits = {self.free_bits}. Use EnumeratedELBO."
             )
 
@@ -95,7 +93,7 @@ class MarginalELBO(SummedELBO):
         return f"max_codes={self.max_codes}, chunk_size={self.chunk_size}"
 
     def loss_scale(self, pair: Pair) -> float:
-        """The scale of all sites, which stands outside of the logarithm."""
+        """The common scale of all sites, a factor in front of the logarithm."""
         return common_scale(*pair.sites)
 
     def bound(self, terms: Terms) -> Tensor:
@@ -103,16 +101,16 @@ class MarginalELBO(SummedELBO):
         return terms.log_likelihood[0]
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch) log p(x), and the guide's log-likelihood under the posterior."""
+        """(*batch) log p(x) + sum_z p(z|x) log q(z|x), in nats per datum."""
         return terms.log_likelihood[0] + terms.log_guide[0]
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
-        """Give log p(x) as the log-likelihood, the expected log q as the guide's term."""
+        """Terms whose `log_likelihood` is log p(x), and `log_guide` sum_z p(z|x) log q(z|x)."""
 
         def reduce(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
             log_joint = terms.log_likelihood + _log_prior(terms.pair)
             log_joint, log_q = _flat(terms, log_joint, _log_guide(terms.pair, summed))
-            # The guide learns nothing of codes that it excludes; log p(x) counts them.
+            # Codes with q = 0 count in log p(x), but give the guide no gradient.
             log_q = torch.where(log_q > -math.inf, log_q, 0)
             return log_joint.logsumexp(0), expectation(log_joint.detach().softmax(0), log_q, 0)
 
@@ -132,13 +130,13 @@ def _log_guide(pair: Pair, summed: Collection[str]) -> Tensor:
 
 
 def _log_prior(pair: Pair) -> Tensor:
-    """Log p(z) of the codes, those of the model alone too, (*codes, 1, *batch)."""
+    """Log p(z) of the codes of all latents of the model, (*codes, 1, *batch)."""
     parts = (log_density(site) for site in pair.latents.values())
     return total(pair.plates.flat(part) for part in parts)
 
 
 def _flat(terms: Terms, *values: Tensor) -> list[Tensor]:
-    """Values (*codes, 1, *batch), broadcast, as (C, 1, *batch)."""
+    """Broadcast values (*codes, 1, *batch), and reshape them to (C, 1, *batch)."""
     shape = terms.pair.plates.flat_sizes
     *values, _ = torch.broadcast_tensors(*values, values[0].new_empty(shape))
     return [value.reshape(-1, *shape) for value in values]

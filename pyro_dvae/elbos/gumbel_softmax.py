@@ -14,16 +14,19 @@ from pyro_dvae.elbos.pathwise import PathwiseELBO, softmax_pull
 class GumbelSoftmaxELBO(PathwiseELBO):
     """1/tau J(softmax((theta + G)/tau)) g, G Gumbel noise (Jang et al.; Maddison et al. 2017).
 
-    Soft, the decoder sees softmax((theta + G)/tau) and g is taken there: **the value of
-    `differentiable_loss` is then a surrogate, not a bound** (`value_is_bound` is False), while
-    `loss`, as anything without gradients, is the bound at one-hot draws. Hard, or straight-through
-    Gumbel, it sees D = one_hot(argmax(theta + G)).
+    J(p) = diag(p) - p p^T, theta are the logits of q, and g = df/dz is the gradient of the
+    objective f in the input of the decoder.
+
+    With `hard=False`, the decoder gets the relaxed code softmax((theta + G)/tau). **The value of
+    `differentiable_loss` is then no bound, but a surrogate** (`value_is_bound` is False). `loss`,
+    and all else that is computed without gradients, is the bound at one-hot draws. With `hard=True`
+    this is straight-through Gumbel: the decoder gets D = one_hot(argmax(theta + G)).
 
     Args:
-        num_particles: S, draws of z a datum.
+        num_particles: S, draws of z per datum.
         temperature: tau > 0.
-        hard: go on with D instead of its relaxation.
-        **options: as in `PathwiseELBO`.
+        hard: whether the decoder gets the one-hot draw D in place of the relaxed code.
+        **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class GumbelSoftmaxELBO(PathwiseELBO):
         return f"{super().extra_repr()}, hard={self.hard}"
 
     def value(self, code: Tensor, perturbed: Tensor) -> Tensor:
-        """D, or without `hard` its relaxation where gradients are wanted."""
+        """D if `hard` is True or gradients are off, else softmax((theta + G)/tau)."""
         if self.hard or not torch.is_grad_enabled():
             return code
         return (perturbed / self.temperature).softmax(-1)
@@ -53,13 +56,18 @@ class GumbelSoftmaxELBO(PathwiseELBO):
 
 
 class ConditionalGumbelELBO(PathwiseELBO):
-    """1/tau mean_m J(softmax((theta + G_m)/tau)) g, M draws of noise given argmax = D.
+    """The base of estimators with 1/tau mean_m J(softmax((theta + G_m)/tau)) g.
+
+    J(p) = diag(p) - p p^T, theta are the logits of q, and g = df/dz is the gradient of the
+    objective f at the one-hot draw D. G_1 ... G_M are draws of Gumbel noise, given that
+    argmax(theta + G_m) = D.
 
     Args:
-        num_particles: S, draws of z a datum.
+        num_particles: S, draws of z per datum.
         temperature: tau > 0.
-        num_conditional: M, draws of G given D; they are made, and held, in the backward pass.
-        **options: as in `PathwiseELBO`.
+        num_conditional: M, draws of G per draw D. The backward pass draws them, in memory that
+            grows with M.
+        **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
         ValueError: num_conditional < 1.
@@ -76,7 +84,7 @@ class ConditionalGumbelELBO(PathwiseELBO):
         super().__init__(num_particles, temperature=temperature, **options)
         if num_conditional < 1:
             raise ValueError(
-                f"Expected at least 1 conditional draw; got {num_conditional}. Raise it."
+                f"Expected num_conditional of at least 1; got {num_conditional}. Raise it."
             )
         self.num_conditional = num_conditional
 
@@ -85,7 +93,13 @@ class ConditionalGumbelELBO(PathwiseELBO):
         return f"{super().extra_repr()}, num_conditional={self.num_conditional}"
 
     def mean_pull(self, gradient: Tensor, logits: Tensor, code: Tensor) -> Tensor:
-        """1/tau mean_m J(softmax((theta + G_m)/tau)) g, argmax(theta + G_m) = D."""
+        """1/tau mean_m J(softmax((theta + G_m)/tau)) g, (*plates, D, K).
+
+        Args:
+            gradient: (*plates, D, K), g.
+            logits: (*plates, D, K), theta.
+            code: (*plates, D, K), the one-hot draw D.
+        """
         draws = conditional_gumbels(logits, code, self.num_conditional)
         return softmax_pull(draws, gradient, self.temperature).mean(0)
 
@@ -93,9 +107,9 @@ class ConditionalGumbelELBO(PathwiseELBO):
 class RaoGumbelELBO(ConditionalGumbelELBO):
     """1/tau mean_m J(softmax((theta + G_m)/tau)) g, argmax(theta + G_m) = D (Paulus et al. 2021).
 
-    The Rao-Blackwellised straight-through Gumbel: the mean of `GumbelSoftmaxELBO(hard=True)` with
-    less variance, for M draws of noise and still one evaluation of the decoder. Arguments as in
-    `ConditionalGumbelELBO`.
+    This is the Rao-Blackwellised straight-through Gumbel estimator. The mean of its gradient is
+    that of `GumbelSoftmaxELBO(hard=True)`, and its variance is lower. It needs M draws of noise,
+    but only one evaluation of the decoder. `ConditionalGumbelELBO` explains symbols and arguments.
     """
 
     def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:

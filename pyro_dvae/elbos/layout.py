@@ -1,4 +1,4 @@
-"""What an ELBO must know of two programs before it runs them, found by a trial run."""
+"""Layouts: the sizes of sites and plates, which an ELBO needs before it runs the programs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from pyro_dvae.elbos.plates import PARTICLES
 Layout = TypeVar("Layout")
 Result = TypeVar("Result")
 
-# Not an attribute of the ELBO, which would then not be copied and pickled as any module is.
+# It is not an attribute of the ELBO, since it must not be copied or pickled with the ELBO.
 _LAST: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
-"""ELBO -> the layout that its last call found."""
+"""ELBO -> the layout of its last call."""
 
 
 class LayoutChanged(TypeError):
-    """A run whose traces are not laid out as it was told (no ValueError, which Pyro rewrites)."""
+    """The traces of a run do not have the expected layout.
+
+    It is not a ValueError, because Pyro changes the messages of those.
+    """
 
     @classmethod
     def between(cls, expected: object, found: object) -> LayoutChanged:
-        """The error that names both."""
+        """The error that names both layouts."""
         return cls(
             "Expected programs with the same sites, plates and categories in each run; got "
-            f"{found} after {expected}. Let them not depend on what is drawn."
+            f"{found} after {expected}. Change the programs so that these do not depend on draws."
         )
 
 
 def nesting(pair: Pair) -> int:
-    """The most plates around a site, particles left out."""
+    """The largest number of plates around a site, without the plate of particles."""
     sites = (*pair.model_sites.values(), *pair.guide_sites.values())
     frames = (frame for site in sites for frame in site["cond_indep_stack"])
     return max((-f.dim for f in frames if f.vectorized and f.name != PARTICLES), default=0)
@@ -42,23 +45,24 @@ def nesting(pair: Pair) -> int:
 def with_layout(
     elbo: nn.Module, find: Callable[[], Layout], run: Callable[[Layout], Result]
 ) -> Result:
-    """`run` under the layout of the ELBO's last call, or, where that is not right, a found one.
+    """`run(layout)`, with the layout of the ELBO's last call if it still fits, else with a new one.
 
-    A trial run costs some 60 % of an enumerated step of 16 codes, and programs seldom change. But
-    another model, another K or another nesting of plates must not be run under what is remembered:
-    so `run` must compare its traces with the layout, and raise `LayoutChanged`.
+    A trial run takes about 60 % of the time of an enumerated step with 16 codes, and programs
+    seldom change. So the layout of the last call is tried first. It does not fit another model,
+    another K or other plates: `run` must compare its traces with the layout, and raise
+    `LayoutChanged` if they differ.
 
     Args:
-        elbo: whose last layout is tried first.
+        elbo: its last layout is tried first.
         find: finds the layout by a trial run.
-        run: the run itself; it may be called twice, from the same state of the random numbers.
+        run: runs the programs. It may be called twice, with the same random numbers.
     """
     known = _LAST.get(elbo)
     if known is not None:
         before = random_states()
         try:
             return run(known)
-        except Exception:  # of any kind, as another program meets it; an error of its own recurs
+        except Exception:  # a wrong layout can raise any error; the program's own come up again
             restore(before)
     layout = _LAST[elbo] = find()
     return run(layout)

@@ -1,4 +1,4 @@
-"""What programs draw outside of their sites (dropout), and how their later runs meet it again."""
+"""Random numbers that programs draw outside of their sites, such as dropout masks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ Program = Callable[..., Any]
 
 
 class GuideNoise(Messenger):
-    """Lets each later run of a guide meet the random numbers of its first, between its sites.
+    """Gives later runs of a guide the dropout masks of its first run.
 
-    The law q of other codes must be that under which the draw was made: the same dropout masks.
-    So it goes around the guide itself, inside of what draws. What is drawn at a site takes fresh
-    numbers, for those of the first run made the first draw; so does the model, which need only be
-    the same on average. A run from where the first began is that run once more, draws and all.
+    An estimator that runs the guide at other codes needs log q(z|x) of the distribution that the
+    first draw came from, so with the same dropout masks. The random numbers between the sites of
+    the guide are therefore those of the first run. Draws at a site use new random numbers, since
+    those of the first run would give the first draw again. The model uses new random numbers too:
+    its dropout only has to be right on average. A run that begins at the random state of the first
+    run repeats it, with the same draws.
+
+    It is a handler around the guide itself, inside of the one that draws codes.
 
     Raises:
-        TypeError: in a later run, other random numbers were drawn before a site (no ValueError,
-            which Pyro rewrites).
+        TypeError: a later run drew another number of random numbers before a site. It is not a
+            ValueError, because Pyro changes the messages of those.
     """
 
     def __init__(self) -> None:
@@ -58,9 +62,9 @@ class GuideNoise(Messenger):
             self._before[name] = state
         elif not _equal(state, self._before.get(name, [])):
             raise TypeError(
-                f"Expected a guide that draws the same numbers before site '{name}' whatever the "
-                "codes; got one that does not (dropout on earlier codes, say). Call .eval() on "
-                "such layers, or use a sampled estimator such as RlooELBO."
+                f"Expected a guide that draws the same random numbers before site '{name}' for all "
+                "codes; got one that does not (for example, dropout on earlier codes). Call "
+                ".eval() on such layers, or use a sampled estimator such as RlooELBO."
             )
         elif not self._is_same:
             restore(self._fresh)
@@ -74,10 +78,10 @@ class GuideNoise(Messenger):
 
 
 def drawing_nothing(program: Program) -> Program:
-    """A program that may draw nothing, its latents being given.
+    """A program that must draw no random number.
 
     Raises:
-        TypeError: when run, torch's random numbers have moved.
+        TypeError: when it is run, it has drawn one.
     """
 
     @wraps(program)
@@ -86,9 +90,9 @@ def drawing_nothing(program: Program) -> Program:
         result = program(*args, **kwargs)
         if not _equal(random_states(), before):
             raise TypeError(
-                "Expected a model that draws nothing but its latents, for log p(x) is not the mean "
-                "over such draws; got one that does (dropout, say). Call .eval() on such layers, "
-                "or use EnumeratedELBO."
+                "Expected a model that draws nothing but its latents, since log p(x) is no mean "
+                "over other draws; got one that does (for example, dropout). Call .eval() on such "
+                "layers, or use EnumeratedELBO."
             )
         return result
 
@@ -96,10 +100,11 @@ def drawing_nothing(program: Program) -> Program:
 
 
 def without_batch_statistics(program: Program) -> Program:
-    """A program whose layers may not take statistics of the batch.
+    """A program whose layers must not compute statistics of the batch.
 
     Raises:
-        TypeError: when run, a layer of batch normalisation that does; the message names it.
+        TypeError: when it is run, a layer of batch normalisation computes them. The message names
+            its class.
     """
 
     @wraps(program)
@@ -118,8 +123,8 @@ def _no_batch_statistics() -> Iterator[None]:
             or (isinstance(module, _BatchNorm) and module.running_mean is None)
         ):
             raise TypeError(
-                "Expected layers without statistics of the batch, for the codes that are compared "
-                f"would be in the batch and counted; got {type(module).__name__} in training. Use "
+                "Expected layers without statistics of the batch, since all codes that are "
+                f"compared would count in them; got {type(module).__name__} in training mode. Use "
                 "GroupNorm or LayerNorm, or call .eval() on it."
             )
 
@@ -131,7 +136,7 @@ def _no_batch_statistics() -> Iterator[None]:
 
 
 def random_states() -> list[Tensor]:
-    """The states of torch's random numbers."""
+    """The states of torch's random number generators, on the CPU and on the current GPU."""
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():
         states.append(torch.cuda.get_rng_state())
@@ -139,12 +144,12 @@ def random_states() -> list[Tensor]:
 
 
 def restore(states: list[Tensor]) -> None:
-    """Draw from here on as after `random_states`."""
+    """Set the generators to states that `random_states` returned."""
     torch.set_rng_state(states[0])
     if len(states) > 1:
         torch.cuda.set_rng_state(states[1])
 
 
 def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
-    # As arrays: the states lie on the host, so that a step on a card reads nothing from there.
+    # NumPy compares them on the CPU, where the states are. So no step waits for a GPU.
     return len(a) == len(b) and all(map(np.array_equal, a, b))

@@ -1,4 +1,4 @@
-"""A model and a guide, run at the guide's draws or at given values of its code sites."""
+"""A pair of traces, of model and guide, at the guide's draws or at other codes."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ Shapes = Mapping[str, torch.Size]
 
 
 class Pair:
-    """Traces of a guide and of the model replayed against it, with log-probabilities.
+    """The traces of a guide, and of the model at the guide's draws, with log-probabilities.
 
     Args:
-        model: a Pyro program, particles already in a plate.
-        guide: likewise.
+        model: a Pyro program. If there are several particles, it is in their plate already.
+        guide: a Pyro program, in the same plate of particles.
         args: positional arguments of both.
         kwargs: keyword arguments of both.
-        nesting: the most plates around a site; dimensions left of them hold alternative codes.
-            Infinite where the programs run at one code.
-        plates: those of the pair's draws, where this is a run at other codes.
+        nesting: the largest number of plates around a site, if the programs run at several codes at
+            once. The dimensions left of these plates hold the codes. Infinite if there is one code.
+        plates: the plates of data of an earlier pair, if this one is that pair at other codes. None
+            to find them in the traces.
 
     Raises:
-        ValueError: guide and model do not fit each other, or the shapes of a site not its plates.
-            The latter is checked in runs at several codes, whose dimensions hide mistakes, in
-            trial runs, and wherever Pyro's checks are on.
+        ValueError: guide and model do not match, or the shape of a site does not fit its plates.
+            Shapes are checked in trial runs, in runs at several codes (where a wrong shape could
+            pass as a dimension of codes), and whenever Pyro's checks are on.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Pair:
     ) -> None:
         self.programs = (model, guide, args, kwargs, nesting)
         guide = NoStraightThrough()(guide)
-        self.drawn = poutine.trace(guide).get_trace(*args, **kwargs)  # with subsample indices
+        self.drawn = poutine.trace(guide).get_trace(*args, **kwargs)  # with indices of subsamples
         replayed = NoStraightThrough()(poutine.replay(model, trace=self.drawn))
         model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
         if is_validation_enabled():
@@ -77,18 +78,19 @@ class Pair:
             check_shapes(self.sites, nesting)
         self.plates = plates or DataPlates(model_trace, guide_trace)
         self.own_shapes: tuple[Shapes, Shapes] = ({}, {})
-        """Of both programs' distributions before a plate of particles expanded them."""
+        """Batch shapes of the model's and of the guide's distributions, before a plate of particles
+        expanded them; empty if there is no such plate."""
         self.noise: GuideNoise | None = None
-        """Around the guide, where an ELBO runs it again."""
+        """The handler that gives later runs of the guide the same dropout masks, or None."""
 
     @property
     def sites(self) -> list[Any]:
-        """Of both programs."""
+        """The sites of both programs."""
         return [*self.model_sites.values(), *self.guide_sites.values()]
 
     @cached_property
     def codes(self) -> dict[str, CodeSite]:
-        """The guide's code sites, in the order they were drawn."""
+        """The guide's code sites, in the order in which they were drawn."""
         return {
             name: CodeSite(site, self.plates)
             for name, site in self.guide_sites.items()
@@ -102,22 +104,24 @@ class Pair:
         redraw: Iterable[str] = (),
         sampler: Messenger | None = None,
     ) -> Pair:
-        """Both programs again, at other codes; everything not named keeps its drawn value.
+        """Run both programs again, at other codes. All other sites keep their values.
+
+        An ELBO that calls this must set `reruns`. Then dropout in the guide keeps its masks.
+        Dropout in the model draws new ones, as at each step.
 
         Args:
-            values: site -> (*extra, S, *batch, D, K) codes, one-hot or relaxed. The extra
-                dimensions come to the programs left of all plates.
-            redraw: sites that the guide draws anew, given what comes before them.
-            sampler: a messenger around the guide that supplies those draws, if not the guide.
+            values: site -> (*extra, S, *batch, D, K) codes, one-hot or relaxed. In the programs,
+                the extra dimensions are left of all plates.
+            redraw: names of sites that the guide draws anew, given the sites before them.
+            sampler: a handler around the guide that makes those draws; None if the guide does.
 
         Returns:
-            The pair there; log-probabilities have the extra dimensions. The guide runs again too:
-            an ELBO that asks for this sets `reruns`, so that dropout in the guide keeps its masks.
-            That in the model draws others, as it does at each step.
+            The pair at these codes. Its log-probabilities have the extra dimensions.
 
         Raises:
             ValueError: a site that depends on a code does not keep the extra dimensions.
-            TypeError: a guide that draws other numbers, or layers with statistics of the batch.
+            TypeError: the guide draws other random numbers than before, or a layer computes
+                statistics of the batch.
         """
         pair = self.rerun(
             {name: self.codes[name].value(code) for name, code in values.items()}, redraw, sampler
@@ -133,13 +137,19 @@ class Pair:
         redraw: Iterable[str] = (),
         sampler: Messenger | None = None,
     ) -> Pair:
-        """As `at`, but at values as the programs see them, and whatever their dimensions."""
+        """Run both programs again, without the checks of `at`.
+
+        Args:
+            values: site -> values, in the shape that they have in the programs.
+            redraw: as in `at`.
+            sampler: as in `at`.
+        """
         model, guide, args, kwargs, _ = self.programs
         given = {name: value for name, value in self._values.items() if name not in redraw}
         guide = Given({**given, **values})(guide)
         if sampler is not None:
             guide = sampler(guide)
-        model = Given(self.subsamples)(model)  # of plates that the guide does without
+        model = Given(self.subsamples)(model)  # of plates that only the model has
         if self.noise is not None:
             model, guide = map(without_batch_statistics, (model, guide))
         with without_checks():
@@ -148,14 +158,15 @@ class Pair:
         return pair
 
     def refuse_mixed(self, dims: Mapping[str, int], single: Callable[[], Pair]) -> None:
-        """Refuse a program that mixes codes which run at once, as by a sum over all dimensions.
+        """Refuse a program that mixes the codes that run at once, such as by a sum over them.
 
         Args:
-            dims: code site -> the dimension, counted from the right, of its alternatives.
-            single: gives the pair at one value of each site.
+            dims: code site -> the dimension that holds its several codes, counted from the right
+                (-1 is the last).
+            single: returns the pair at one code of each site.
 
         Raises:
-            ValueError: the message names the site and the code.
+            ValueError: a site mixes them. The message names the site and the code.
         """
         one: Pair | None = None
         for sites_of, own in zip((_model_sites, _guide_sites), self.own_shapes, strict=True):
@@ -166,10 +177,10 @@ class Pair:
                 refuse_mixed(suspects, rerun, {**one.latents, **one.guide_sites})
 
     def dependent_sites(self) -> list[str]:
-        """The guide's sites where q or p depends on a draw of the guide, in their order.
+        """The guide's sites whose q or p depends on a draw of the guide, in the guide's order.
 
-        Found by one more run, in which all draws have a further dimension on the left: it reaches
-        the distributions that depend on one.
+        They are found by one more run, in which all draws have a further dimension on the left. The
+        distributions that depend on a draw then have this dimension too.
         """
         drawn = {name: site for name, site in self.guide_sites.items() if not site["is_observed"]}
         num_batch = {name: s["value"].dim() - s["fn"].event_dim for name, s in drawn.items()}
@@ -184,7 +195,7 @@ class Pair:
 
     @property
     def _values(self) -> dict[str, Tensor]:
-        """Of all that the guide drew, subsample indices too."""
+        """The values of all sites of the guide, with the indices of subsamples."""
         return {
             name: site["value"]
             for name, site in self.drawn.nodes.items()
@@ -205,10 +216,10 @@ def _sites_at(pair: Pair, sites_of: Callable[[Pair], Sites], values: Mapping[str
 
 
 def scored_codes(pair: Pair) -> dict[str, CodeSite]:
-    """The code sites without a reparametrised gradient, in the guide's order.
+    """The guide's code sites whose draws are not reparametrised, in the guide's order.
 
     Raises:
-        TypeError: a site without a reparametrised gradient is not one of codes.
+        TypeError: another site is neither one of codes nor reparametrised. The message names it.
     """
     scored = [
         name
@@ -220,16 +231,17 @@ def scored_codes(pair: Pair) -> dict[str, CodeSite]:
             raise TypeError(
                 "Expected categorical discrete sites; got "
                 f"{describe(pair.guide_sites[name]['fn'])} at site '{name}'. Use RlooELBO, or a "
-                "categorical."
+                "categorical distribution."
             )
     return {name: pair.codes[name] for name in scored}
 
 
 def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:
-    """One run of both programs, without moving the random stream or keeping a graph.
+    """One run of both programs, without gradients, which leaves the random stream as it was.
 
     Raises:
-        ValueError: as `Pair`, whether Pyro's checks are on or off.
+        ValueError: guide and model do not match, or the shape of a site does not fit its plates.
+            This is checked even if Pyro's checks are off.
     """
     with _untouched():
         pair = Pair(model, guide, args, kwargs, math.inf)
@@ -239,7 +251,7 @@ def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:
 
 @contextmanager
 def _untouched() -> Iterator[None]:
-    """A run inside moves no random stream, keeps no graph and is not checked by Pyro."""
+    """Restore the random stream at the end. Inside are no gradients and no checks of Pyro's."""
     devices = range(torch.cuda.device_count())
     with without_checks(), torch.random.fork_rng(devices=devices), torch.no_grad():
         yield

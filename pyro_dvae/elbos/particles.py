@@ -1,4 +1,4 @@
-"""Both programs in a plate of particles, which they must keep apart."""
+"""Several particles: both programs run in a plate, and must not mix its particles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyro_dvae.elbos.plates import PARTICLES
 
 
 class OwnShapes(Messenger):
-    """Note the shapes that distributions have before the plate of particles expands them."""
+    """Record the batch shapes of distributions, before the plate of particles expands them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,19 +36,20 @@ def pair_of_particles(
     nesting: float,
     wrap: Callable[[Program], Program],
 ) -> Pair:
-    """Both programs in a plate of particles, left of their own plates.
+    """Run both programs in a plate of particles, left of the programs' own plates.
 
     Args:
-        model: the bare program.
-        guide: likewise.
-        args: of both.
-        kwargs: of both.
-        num_particles: S; without a plate where it is 1.
-        nesting: the most plates of the programs' own around a site, where S > 1.
-        wrap: goes around the guide and its plate.
+        model: a Pyro program, without the plate of particles.
+        guide: a Pyro program, without the plate of particles.
+        args: positional arguments of both.
+        kwargs: keyword arguments of both.
+        num_particles: S. If it is 1, there is no plate of particles.
+        nesting: the largest number of the programs' own plates around a site. It is used if S > 1.
+        wrap: adds a sampler to the guide in its plate of particles.
 
     Raises:
-        ValueError: more plates than `nesting`; a site that depends on the codes of all particles.
+        ValueError: a site has more plates than `nesting`, or depends on the codes of several
+            particles.
     """
     if num_particles == 1:
         return Pair(model, wrap(guide), args, kwargs, math.inf)
@@ -62,7 +63,7 @@ def pair_of_particles(
     if pair.plates.nesting > -dim:
         raise ValueError(
             f"Expected at most max_plate_nesting = {nesting} plates around a site; got "
-            f"{pair.plates.nesting - 1}. Raise it, or leave it out."
+            f"{pair.plates.nesting - 1}. Raise max_plate_nesting, or leave it out."
         )
     model_shapes, guide_shapes = (note.shapes.copy() for note in noted)
     pair.own_shapes = model_shapes, guide_shapes

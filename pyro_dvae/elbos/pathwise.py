@@ -1,4 +1,4 @@
-"""The base of the pathwise estimators: a draw forward, the Jacobian of a relaxation backward."""
+"""The base class of the pathwise estimators. All of them are biased."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pyro_dvae.codes import code_logits, code_value, conditional_gumbels, log_exponentials, one_hot
-from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.distributions import describe
 from pyro_dvae.elbos.pair import Pair, Program
+from pyro_dvae.elbos.terms import Terms
 
 RELAXED = "pyro_dvae.relaxed"
-"""Key of a site's `infer`, which Pyro's replay hands from guide to model."""
+"""Key of the relaxed code in a site's `infer`. Pyro's replay copies `infer` to the model."""
 
 
 class PathwiseELBO(DiscreteELBO):
-    """dz/dtheta df/dz, by a stand-in for the dz/dtheta that a discrete draw z does not have.
+    """g dz/dtheta, g = df/dz, with the Jacobian of a relaxation in place of dz/dtheta.
 
-    f is the objective, theta the logits of q, D the one-hot draw. The traces hold D, so that every
-    log-probability is that of an honest draw; the programs go on with `value`, whose gradient
-    `pull` takes back to the logits. There is no score term.
+    f is the objective, theta are the logits of q, and z is a discrete draw, which has no derivative
+    in theta. Forward, the traces hold the one-hot draw D, so that every log-probability is that of
+    an exact draw. The programs go on with `value`. Backward, `pull` turns the gradient in `value`
+    into one in the logits. There is no score-function term.
 
     Args:
-        num_particles: S, draws of z a datum.
-        temperature: tau > 0 of the relaxation; it enters neither draws nor `loss`.
+        num_particles: S, draws of z per datum.
+        temperature: tau > 0 of the relaxation. Neither the draws nor `loss` depend on it.
         **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
-        ValueError: temperature <= 0 or not finite; when run, a site of the guide that is index
-            valued, or has neither a reparametrised draw nor a KL in closed form.
+        ValueError: the temperature is not positive or not finite. When it is run: a site of the
+            guide has indices as values, or has neither a reparametrised draw nor a KL in closed
+            form.
     """
 
     is_unbiased: ClassVar[bool] = False
@@ -44,7 +47,7 @@ class PathwiseELBO(DiscreteELBO):
     def __init__(self, num_particles: int = 1, *, temperature: float = 1.0, **options: Any) -> None:
         super().__init__(num_particles, **options)
         if not 0 < temperature < math.inf:
-            raise ValueError(f"Expected a finite temperature > 0; got {temperature}. Use 1.0, say.")
+            raise ValueError(f"Expected a finite temperature > 0; got {temperature}. Use 1.0.")
         self.temperature = temperature
 
     def extra_repr(self) -> str:
@@ -53,30 +56,35 @@ class PathwiseELBO(DiscreteELBO):
 
     @abstractmethod
     def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
-        """The gradient in theta, from g = df/dz at `value`; all (*plates, D, K), without a graph.
+        """The gradient in theta, (*plates, D, K). It is computed without a graph.
 
         Args:
-            gradient: g.
-            logits: theta, normalised: log pi.
-            code: D.
-            perturbed: theta + G, G the Gumbel noise whose maximum is at D.
+            gradient: (*plates, D, K), g = df/dz at `value`.
+            logits: (*plates, D, K), theta, normalised.
+            code: (*plates, D, K), the one-hot draw D.
+            perturbed: (*plates, D, K), theta + G, with Gumbel noise G such that the argmax is D.
         """
 
     def value(self, code: Tensor, perturbed: Tensor) -> Tensor:
-        """What the programs go on with, (*plates, D, K)."""
+        """The code that the programs go on with, (*plates, D, K).
+
+        Args:
+            code: (*plates, D, K), the one-hot draw D.
+            perturbed: (*plates, D, K), theta + G, with Gumbel noise G such that the argmax is D.
+        """
         return code
 
     def draw(self, theta: Tensor, code: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """A draw D, and its stand-in: `value`, whose gradient in theta is `pull`'s.
+        """Draw a one-hot D, and give `value` the gradient `pull` in theta.
 
-        Any network may sample one of K branches by it; no program is needed.
+        It needs no Pyro program. Any network can use it to sample one of K branches.
 
         Args:
             theta: (..., K) normalised logits.
-            code: (..., K) D, one-hot; None to draw it.
+            code: (..., K), the one-hot D; None to draw it.
 
         Returns:
-            D and the stand-in, (..., K) both.
+            D, and `value` with its gradient, (..., K) both.
         """
         logits = theta.detach()
         if code is None:
@@ -88,19 +96,19 @@ class PathwiseELBO(DiscreteELBO):
         return code, _Relaxed.apply(theta, value, self.pull, logits, code, perturbed)
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch), the objective itself: its gradient goes through the draws."""
+        """(*batch) the objective itself, in nats per datum. Its gradient goes through the draws."""
         return self.objective(terms)
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
-        """Run guide and model once, both going on with the relaxed draws."""
+        """The terms of one run of guide and model, which both go on with `value`."""
         return super().terms(_GoOn()(model), guide, args, kwargs)
 
     def wrap(self, guide: Program) -> Program:
-        """The guide, its code sites drawn here."""
+        """The guide, with code sites that are drawn by `draw`."""
         return _Draw(self)(guide)
 
     def split(self, pair: Pair) -> Terms:
-        """Terms, refused where a gradient would be missing."""
+        """The terms of the ELBO. A site whose gradient would be missing is refused."""
         closed = self.closed_form_sites(pair)
         for name, site in pair.guide_sites.items():
             has_score = not is_identically_zero(site["score_parts"].score_function)
@@ -108,34 +116,48 @@ class PathwiseELBO(DiscreteELBO):
                 raise ValueError(
                     f"Expected a reparametrised draw or a closed-form KL at site '{name}'; got "
                     f"{describe(site['fn'])} with neither. Use an unbiased estimator such as "
-                    "RlooELBO, or analytic_kl=True and a categorical prior given no more than what "
-                    "the guide drew before."
+                    "RlooELBO, or analytic_kl=True and a categorical prior that depends on nothing "
+                    "that the guide draws later."
                 )
         return super().split(pair)
 
 
 def jacobian_product(p: Tensor, gradient: Tensor) -> Tensor:
-    """J(p) g = p (g - p.g), without the K x K matrix J(p) = diag(p) - p p^T; (..., K) each."""
+    """J(p) g = p (g - p.g), where J(p) = diag(p) - p p^T, without a K x K matrix.
+
+    Args:
+        p: (..., K) probabilities.
+        gradient: (..., K), g.
+    """
     return p * (gradient - (p * gradient).sum(-1, keepdim=True))
 
 
 def softmax_pull(logits: Tensor, gradient: Tensor, temperature: float) -> Tensor:
-    """1/tau J(softmax(logits/tau)) g, the gradient taken back through a tempered softmax."""
+    """1/tau J(softmax(logits/tau)) g: the gradient in the logits of softmax(logits/tau).
+
+    Args:
+        logits: (..., K).
+        gradient: (..., K), g.
+        temperature: tau.
+    """
     return jacobian_product((logits / temperature).softmax(-1), gradient) / temperature
 
 
 class _GoOn(Messenger):
-    """A program goes on with the relaxed value of a draw; the trace outside keeps the draw."""
+    """A program goes on with the relaxed code. The trace, outside of this, keeps the draw."""
 
     def _pyro_post_sample(self, msg: Any) -> None:
         drawn, relaxed = (msg["infer"] or {}).get(RELAXED, (None, None))
-        # A run at other codes (`Pair.at`) has put them in the place of the draw.
+        # If the programs run at another code (`Pair.at`), the value is no draw.
         if drawn is not None and msg["value"] is drawn:
             msg["value"] = relaxed
 
 
 class _Draw(_GoOn):
-    """Draw a guide's code sites, outside its plates, where `fn` has all its dimensions."""
+    """Draw a guide's code sites with `elbo.draw`.
+
+    It is a handler outside of the guide's plates, where distributions have all dimensions.
+    """
 
     def __init__(self, elbo: PathwiseELBO) -> None:
         super().__init__()
@@ -148,11 +170,11 @@ class _Draw(_GoOn):
             return
         if not code_value(fn, theta).is_floating_point():
             raise ValueError(
-                f"Expected one-hot codes at site '{msg['name']}', for indices have no gradient; "
+                f"Expected one-hot codes at site '{msg['name']}', since indices have no gradient; "
                 "got a Categorical. Use OneHotCategorical, or an unbiased estimator (RlooELBO)."
             )
         code = None
-        if msg["value"] is not None:  # a draw fixed inside
+        if msg["value"] is not None:  # another handler has set the draw
             code = msg["value"].to(theta).expand(fn.shape()).reshape(theta.shape)
         code, relaxed = self.elbo.draw(theta, code)
         msg["value"] = code.reshape(fn.shape())
@@ -163,7 +185,7 @@ class _Draw(_GoOn):
 
 
 class _Relaxed(torch.autograd.Function):
-    """`value` forward, exactly; `pull` backward, into `theta`."""
+    """Forward, it returns `value`. Backward, the gradient in theta is `pull`."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Which axes of a trace's log-probabilities are particles, data, or neither."""
+"""The dimensions of log-probabilities: particles, data, or variables of one datum."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 PARTICLES = "num_particles_vectorized"
-"""The name Pyro gives the plate of vectorised particles."""
+"""Pyro's name of the plate of particles."""
 
 
 def sample_sites(trace: Trace) -> dict[str, Any]:
-    """The random sites of a trace by name, in order, without plates' subsample indices."""
+    """The random sites of a trace by name, in order, without the indices of subsamples."""
     return {
         name: site
         for name, site in trace.nodes.items()
@@ -24,7 +24,7 @@ def sample_sites(trace: Trace) -> dict[str, Any]:
 
 
 def subsamples(trace: Trace) -> dict[str, Tensor]:
-    """The indices that the plates of a trace hold, by name."""
+    """The indices of the data in each plate of a trace, by name of the plate."""
     nodes: dict[str, Any] = trace.nodes
     return {
         name: site["value"]
@@ -34,7 +34,7 @@ def subsamples(trace: Trace) -> dict[str, Tensor]:
 
 
 def is_subsampled_loop(*traces: Trace) -> bool:
-    """Whether a plate that a program loops over holds some of its data only."""
+    """Whether a program loops over a plate that holds a subsample of its data."""
     return any(
         frame.size != (frame.full_size or frame.size)
         for trace in traces
@@ -45,36 +45,40 @@ def is_subsampled_loop(*traces: Trace) -> bool:
 
 
 def common_scale(*sites: Any) -> float:
-    """The one scale of sites, which may stand outside of a logarithm: s log sum_z p(x, z).
+    """The scale s that all sites have, so that the objective can be s log sum_z p(x, z).
 
     Raises:
-        ValueError: sites of several scales, by `poutine.scale` or by a plate that subsamples and
-            does not hold all sites; the message names them.
+        ValueError: sites have different scales, from `poutine.scale` or from a plate that
+            subsamples and does not hold all sites. The message names the sites and their scales.
     """
     scales: dict[str, list[str]] = {}
     for site in sites:
         scale = site["scale"]
         is_one = not isinstance(scale, Tensor) or scale.numel() == 1
-        # Products of the same factors in another order may differ in the last digit.
+        # The same factors in another order can give a product that differs in the last digit.
         scales.setdefault(f"{float(scale):.12g}" if is_one else "several", []).append(site["name"])
     if len(scales) > 1 or "several" in scales:
         found = ", ".join(
             f"{scale} at {' and '.join(sorted(set(names)))}" for scale, names in scales.items()
         )
         raise ValueError(
-            "Expected one scale of all sites, for it must stand outside of the logarithm of the "
-            f"bound; got {found}. Put poutine.scale and plates that subsample around all sites of "
-            "model and guide, or use an ELBO such as RlooELBO or EnumeratedELBO."
+            "Expected one scale of all sites, since it is a factor in front of the logarithm of "
+            f"the bound; got {found}. Put poutine.scale and plates that subsample around all "
+            "sites of model and guide, or use an ELBO such as RlooELBO or EnumeratedELBO."
         )
     return float(sites[0]["scale"]) if sites else 1.0
 
 
 class DataPlates:
-    """The plates that every site of a model and its guide lies in: the axes of one datum's ELBO.
+    """The plates of data: those that hold every site of model and guide.
 
-    Sums over any other plate (the D latents in a plate of their own, say) belong to one datum.
-    A site outside every plate makes the whole program one datum: still unbiased, never wrong, but
-    with less variance reduction, so keep data in a plate.
+    Each element of these plates is one datum, with an ELBO of its own. Log-probabilities are summed
+    over all other plates, such as a plate of the D latents. If a site lies outside of all plates,
+    the whole program is one datum. The gradient is still unbiased then, but its variance is higher.
+    So put all sites into the plate of the data.
+
+    Args:
+        traces: of model and guide.
     """
 
     def __init__(self, *traces: Trace) -> None:
@@ -96,11 +100,11 @@ class DataPlates:
         ]
 
     def per_datum(self, value: Tensor) -> Tensor:
-        """Sum what belongs to one datum, keep every dimension.
+        """Sum over all plates but those of particles and data. Summed dimensions stay, with size 1.
 
         Args:
-            value: (*extra, *plates), a site's log-probability; extra dimensions (enumerated codes,
-                variants of a draw) lie to the left of all plates.
+            value: (*extra, *plates), the log-probability of a site. The extra dimensions on the
+                left hold several codes.
         """
         for dim in range(-min(value.dim(), self.nesting), 0):
             if dim not in self.sizes:
@@ -108,7 +112,7 @@ class DataPlates:
         return value
 
     def flat(self, value: Tensor) -> Tensor:
-        """`per_datum`, as (*extra, S, *batch)."""
+        """`per_datum(value)`, reshaped to (*extra, S, *batch)."""
         value = self.per_datum(value)
         extra = value.shape[: max(0, value.dim() - self.nesting)]
         return value.reshape(*extra, *self.flat_sizes)

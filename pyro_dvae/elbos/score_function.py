@@ -1,4 +1,4 @@
-"""Score-function estimators: REINFORCE and its baselines, leave-one-out."""
+"""Score-function estimators: REINFORCE with several baselines, and leave-one-out."""
 
 from __future__ import annotations
 
@@ -12,62 +12,66 @@ import pyro
 import torch
 from torch import Tensor, nn
 
-from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.terms import Terms
 
 
 class ScoreFunctionELBO(DiscreteELBO):
-    """1/S sum_s A_s grad log q(z_s|x), A the advantages: signals f less what a subclass takes off.
+    """1/S sum_s A_s grad log q(z_s|x), with advantages A_s that a subclass defines.
 
-    With A_s = f_s - b_s and b_s independent of z_s given x it is unbiased (Eqs. 22 to 27 of
-    [JL25]). A `Trainer` writes the gradient out for a plain model (`training/direct.py`), so that
-    it costs little more than the networks' own.
+    f_s is the learning signal of particle s: the part of the objective that depends on the draw
+    z_s. If A_s = f_s - b_s, and b_s is independent of z_s given x, the gradient is unbiased (Eqs.
+    22 to 27 of [JL25]). For most models, `Trainer` computes this gradient without traces
+    (`training/direct.py`), so that a step takes little more time than the networks.
     """
 
     needs_traces: bool = False
-    """Whether the surrogate is more than that, so that nothing can be written out."""
+    """Whether the surrogate has further terms, so that `Trainer` must run it on traces."""
 
     @abstractmethod
     def advantage(self, signal: Tensor) -> Tensor:
         """The factors A_s of grad log q(z_s|x), without gradient.
 
         Args:
-            signal: (S, *batch) f_s in nats, log p(x|z_s) where the KL is in closed form; detached.
+            signal: (S, *batch), f_s in nats, detached. If the KL is in closed form, it is
+                log p(x|z_s).
 
         Returns:
             (S, *batch), in nats.
         """
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch) whose gradient is the estimator."""
+        """(*batch) nats. Its gradient is the estimate."""
         advantage = self.advantage(terms.learning_signal.detach())
         return self.objective(terms) + (advantage * terms.log_guide).mean(0)
 
 
 class ReinforceELBO(ScoreFunctionELBO):
-    """(f(z) - b) grad log q(z|x), f the learning signal (Williams 1992; Eqs. 22 to 27 of [JL25]).
+    """(f(z) - b) grad log q(z|x) (Williams 1992; Eqs. 22 to 27 of [JL25]).
 
-    With a prior whose KL is in closed form, f = log p(x|z) = -BCE(g(z), x): the tutorial's
-    recipe (Eqs. 71 to 81, 84 and 85).
-    A baseline b that does not depend on the draw leaves the mean of the gradient as it is and
-    lowers its variance.
+    f is the learning signal: the part of the objective that depends on the draw. If the KL is in
+    closed form, f = log p(x|z) = -BCE(g(z), x), with the decoder g. This is the tutorial's recipe
+    (Eqs. 71 to 81, 84 and 85). A baseline b that does not depend on the draw lowers the variance of
+    the gradient, and does not change its mean.
 
-    With a network b_psi(x) it is NVIL (Mnih & Gregor 2014): b = b_psi(x) + c, c the running mean,
-    and psi descends (f - b)^2 in the same step, mean over particles, summed over the data and
-    times N/B as the bound is. psi gets no other gradient, model and guide none of this one. It is
-    in `elbo(model, guide).parameters()` for a torch optimiser; `SVI` finds it by itself.
+    With a network b_psi(x) it is NVIL (Mnih & Gregor 2014): b = b_psi(x) + c, where c is the
+    running mean of f. In the same step, psi is trained to minimise (f - b)^2: a mean
+    over particles, and a sum over the data, scaled as the bound is. psi gets no other gradient, and
+    model and guide get none from it. For a torch optimiser, psi is in
+    `elbo(model, guide).parameters()`. `SVI` finds it by itself.
 
     Args:
-        num_particles: S, draws of z a datum.
-        baseline: None for b = 0; a number, in nats per datum ([JL25] uses f + 125, so b = -125);
-            "running_mean", the exponential mean of f over the steps before this one; or a network,
-            called with the arguments of model and guide, that gives one number a datum, (*batch)
-            or (*batch, 1).
-        decay: weight of the past in the running mean.
+        num_particles: S, draws of z per datum.
+        baseline: None for b = 0; a number in nats per datum ([JL25] uses f + 125, so b = -125);
+            "running_mean" for the exponential mean of f over all earlier steps; or a network. The
+            network is called with the arguments of model and guide, and returns one number per
+            datum, (*batch) or (*batch, 1).
+        decay: weight of the past in the running mean, in [0, 1).
         **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
-        ValueError: an unknown baseline, one that is not finite, or a decay outside [0, 1); when
-            run, a network that does not give one number a datum.
+        ValueError: the baseline is unknown or not finite, or the decay is outside [0, 1). When it
+            is run: the network does not return one number per datum.
     """
 
     is_unbiased: ClassVar[bool] = True
@@ -90,7 +94,7 @@ class ReinforceELBO(ScoreFunctionELBO):
                 f"{baseline!r}. Choose one of them."
             )
         if not 0 <= decay < 1:
-            raise ValueError(f"Expected a decay in [0, 1); got {decay}. Use 0.99, say.")
+            raise ValueError(f"Expected a decay in [0, 1); got {decay}. Use, for example, 0.99.")
         self.baseline = baseline
         self.needs_traces = isinstance(baseline, nn.Module)
         self.decay = decay
@@ -98,17 +102,17 @@ class ReinforceELBO(ScoreFunctionELBO):
         self.register_buffer("weight", torch.zeros(()))
 
     def extra_repr(self) -> str:
-        """The settings, for `repr`; a network follows as a child."""
+        """The settings, for `repr`. Torch adds the network, as a child."""
         is_network = isinstance(self.baseline, nn.Module)
         baseline = "a network" if is_network else repr(self.baseline)
         return f"{super().extra_repr()}, baseline={baseline}, decay={self.decay}"
 
     def advantage(self, signal: Tensor) -> Tensor:
-        """(S, *batch) signals less the baseline, a network's left out."""
+        """(S, *batch) f_s - b, or f_s - c if the baseline is a network."""
         return signal - self._baseline(signal)
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch) whose gradient is the estimator, and that of the network's least squares."""
+        """(*batch) nats. Its gradient is the estimate, and that of -(f - b)^2 in the network."""
         if not isinstance(self.baseline, nn.Module):
             return super().surrogate(terms)
         show_parameters_to_svi(self)
@@ -120,7 +124,7 @@ class ReinforceELBO(ScoreFunctionELBO):
     def _baseline(self, signal: Tensor) -> Tensor | float:
         if not isinstance(self.baseline, (str, nn.Module)):
             return self.baseline or 0.0
-        # The weights of the past sum to `weight`; before the first step both are 0.
+        # The weights of all past signals sum to `weight`. Before the first step, both are 0.
         baseline = self.mean / self.weight.clamp_min(torch.finfo(self.weight.dtype).tiny)
         self.mean.lerp_(signal.mean().to(self.mean.dtype), 1 - self.decay)
         self.weight.mul_(self.decay).add_(1 - self.decay)
@@ -133,8 +137,8 @@ class ReinforceELBO(ScoreFunctionELBO):
         # Broadcasting (B, 1) against (B,) would give every datum the others' baselines.
         if prediction.shape not in (batch, (*batch, 1)):
             raise ValueError(
-                f"Expected a baseline of shape {(*batch,)} or {(*batch, 1)}, one number a datum; "
-                f"got {(*prediction.shape,)}. Change the network's output."
+                f"Expected a baseline of shape {(*batch,)} or {(*batch, 1)}, one number per "
+                f"datum; got {(*prediction.shape,)}. Change the network's output."
             )
         return prediction.reshape(batch)
 
@@ -142,11 +146,12 @@ class ReinforceELBO(ScoreFunctionELBO):
 class RlooELBO(ScoreFunctionELBO):
     """1/(S-1) sum_s (f_s - mean f) grad log q(z_s|x): REINFORCE, leave-one-out (Kool et al. 2019).
 
-    Each particle's baseline is the mean learning signal of the datum's other particles, so it is
-    independent of the draw, costs nothing and needs no tuning.
+    f_s is the learning signal of particle s: the part of the objective that depends on the draw.
+    The baseline of a particle is the mean of the learning signals of the datum's other particles.
+    It does not depend on the particle's own draw, costs nothing, and needs no tuning.
 
     Args:
-        num_particles: S, at least 2.
+        num_particles: S, draws of z per datum, at least 2.
         **options: `beta`, `free_bits`, `analytic_kl`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
@@ -164,7 +169,7 @@ class RlooELBO(ScoreFunctionELBO):
         super().__init__(num_particles, **options)
 
     def advantage(self, signal: Tensor) -> Tensor:
-        """(S, *batch) signals less the mean of the others."""
+        """(S, *batch) f_s minus the mean of the other particles' f."""
         return signal - (signal.sum(0) - signal) / (self.num_particles - 1)
 
 
@@ -173,11 +178,15 @@ _NAMES: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
 def show_parameters_to_svi(elbo: nn.Module) -> None:
-    """Let SVI optimise what an ELBO learns: it trains the parameters it sees during a loss.
+    """Register an ELBO's own weights with Pyro, so that SVI trains them.
 
-    Each ELBO of a process has a name of its own in Pyro's parameter store, copies too. Where the
-    store holds other weights under that name (it was loaded from a file), the ELBO takes them, as
-    SVI would otherwise train weights that nobody uses.
+    SVI trains the parameters that Pyro's parameter store gives out during a loss. There each ELBO
+    of a process has its own name, and so has each copy of it. If the store has other weights of
+    that name, because it was loaded from a file, the ELBO takes those. Otherwise SVI would train
+    weights that the ELBO does not use.
+
+    Raises:
+        ValueError: the weights in the store have another shape.
     """
     if elbo not in _NAMES:
         _NAMES[elbo] = f"{type(elbo).__name__} {next(_COUNT)}"
@@ -192,7 +201,7 @@ def show_parameters_to_svi(elbo: nn.Module) -> None:
             raise ValueError(
                 f"Expected {(*parameter.shape,)} numbers for '{name}' in Pyro's parameter store; "
                 f"got {(*stored.shape,)}, of another ELBO. Clear the store, or make the ELBOs in "
-                "the order in which they were when it was saved."
+                "the same order as when the store was saved."
             )
         owner, _, own_name = key.rpartition(".")
         elbo.get_submodule(owner)._parameters[own_name] = cast(nn.Parameter, stored)

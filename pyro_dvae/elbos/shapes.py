@@ -1,4 +1,4 @@
-"""Shapes of sites that would give a number without a meaning are refused by name."""
+"""Checks of the shapes of sites. A wrong shape could give a wrong loss without an error."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ Sites = Mapping[str, Any]
 
 
 def check_match(latents: Sites, guide_sites: Sites, nesting: float = math.inf) -> None:
-    """Refuse a guide that draws a latent of the model in another shape, or other plates.
+    """Refuse a guide that draws a latent of the model in another shape, or in other plates.
 
-    Pyro does so too where its checks are on, but not for plates nested in another order.
+    If Pyro's checks are on, it does so too, but not for plates that are nested in another order.
 
     Args:
-        latents: of the model.
-        guide_sites: of the guide.
-        nesting: the most plates around a site; dimensions left of them hold alternative codes.
+        latents: the latent sites of the model.
+        guide_sites: the sites of the guide.
+        nesting: the largest number of plates around a site. Dimensions left of these plates hold
+            several codes, and are not compared. Infinite if there are none.
 
     Raises:
-        ValueError: the message names the site and both shapes.
+        ValueError: shapes or plates differ. The message names the site, and what is different.
     """
     for name in guide_sites.keys() & latents.keys():
         in_model, in_guide = latents[name], guide_sites[name]
@@ -45,14 +46,16 @@ def check_match(latents: Sites, guide_sites: Sites, nesting: float = math.inf) -
 def check_shapes(sites: Iterable[Any], nesting: float = math.inf) -> None:
     """Refuse sites whose values or log-probabilities do not fit their plates.
 
-    Pyro checks as much where its checks are on, but for observations left of the plates.
+    If Pyro's checks are on, it does so too, but not for observations with dimensions left of the
+    plates.
 
     Args:
-        sites: with their log-probabilities.
-        nesting: as in `check_match`.
+        sites: traced sites, with their log-probabilities.
+        nesting: the largest number of plates around a site. Dimensions left of these plates hold
+            several codes, and are not checked. Infinite if there are none.
 
     Raises:
-        ValueError: the message names the site, the shapes and what to do.
+        ValueError: a shape does not fit. The message names the site, its shape and what to do.
     """
     for site in sites:
         if site["is_observed"]:
@@ -63,21 +66,21 @@ def check_shapes(sites: Iterable[Any], nesting: float = math.inf) -> None:
             if shape[dim] != 1 and dim not in plates:  # Pyro lets these pass between plates
                 raise ValueError(
                     f"Expected the log-probability of site '{site['name']}' to have the dimensions "
-                    f"of its plates alone; got {tuple(shape)}, dimension {dim} being of no plate. "
+                    f"of its plates alone; got {tuple(shape)}, where dimension {dim} is no plate. "
                     "Put the site into a plate there, or use .to_event."
                 )
 
 
 def _check_observation(site: Any, nesting: float) -> None:
     value = site["value"]
-    if not isinstance(value, Tensor) or not value.numel():  # that of a factor is empty
+    if not isinstance(value, Tensor) or not value.numel():  # the value of a factor is empty
         return
     lead = value.shape[: max(0, value.dim() - site["fn"].event_dim)]
     if len(lead) > nesting and max(lead[: len(lead) - int(nesting)]) > 1:
         raise ValueError(
             f"Expected an observation at site '{site['name']}' with no dimension left of its "
-            f"plates; got {tuple(value.shape)}. Reshape the data, as by squeeze(-1), or use "
-            ".to_event."
+            f"plates; got {tuple(value.shape)}. Reshape the data, for example with squeeze(-1), "
+            "or use .to_event."
         )
 
 
@@ -92,17 +95,17 @@ def _check_plates(name: str, model_site: Any, guide_site: Any) -> None:
             raise ValueError(
                 f"Expected plate '{plate}' with one dimension and size in model and guide; got "
                 f"dim={dim} and {size} in the model, dim={guide_dim} and {guide_size} in the guide "
-                f"at site '{name}'. Nest the plates in one order, or give each its dim."
+                f"at site '{name}'. Nest the plates in the same order, or give each its dim."
             )
 
 
 def _dims(site: Any) -> dict[str, int]:
-    """The vectorised plates around a site, by name."""
+    """Name of each vectorised plate around a site -> its dimension."""
     return {frame.name: frame.dim for frame in site["cond_indep_stack"] if frame.vectorized}
 
 
 def _plated_shape(fn: Any, nesting: float) -> tuple[tuple[int, ...], int]:
-    """Sizes in the dimensions of plates, without ones to the left, and the event dimensions."""
+    """The sizes of the plates, without ones on the left, and the number of event dimensions."""
     shape = list(fn.batch_shape)
     shape = shape[len(shape) - int(min(nesting, len(shape))) :]
     while shape and shape[0] == 1:
@@ -113,17 +116,18 @@ def _plated_shape(fn: Any, nesting: float) -> tuple[tuple[int, ...], int]:
 def without_dims(
     sites: Sites, dims: Mapping[str, int], own: Mapping[str, torch.Size]
 ) -> Iterator[tuple[str, str]]:
-    """Pairs of a site and a code drawn before it, whose alternatives the site may have mixed.
+    """Pairs of names, a site and an earlier code site, where the site may have mixed the codes.
 
     A program that runs at several codes at once must keep their dimension in all that depends on
-    them. A site without the dimension either does not depend on the code or has summed over its
-    alternatives. Plates promise the former, as long as the site lies in all plates of the code and
-    other codes account for its value.
+    them. If a site lacks the dimension, either it does not depend on the code, or it has summed
+    over the codes. It is taken not to depend on the code if it lies in all plates of the code,
+    unless it is observed and lacks the dimensions of all codes.
 
     Args:
-        sites: of one trace, in order.
-        dims: code site -> the dimension, counted from the right, of its alternatives.
-        own: batch shapes of distributions, where they are not those of the trace.
+        sites: the sites of one trace, in order.
+        dims: code site -> the dimension that holds its several codes, counted from the right (-1 is
+            the last).
+        own: site -> batch shape of its distribution, if it differs from that in the trace.
     """
     seen: dict[str, set[str]] = {}
     for name, site in sites.items():
@@ -147,15 +151,15 @@ def refuse_mixed(
     rerun: Callable[[Mapping[str, Tensor]], Sites],
     drawn: Sites,
 ) -> None:
-    """Refuse the first suspect whose log-probability changes with the code.
+    """Refuse a program if the log-probability of a site depends on a code, against its shape.
 
     Args:
-        suspects: pairs of a site and a code.
-        rerun: gives the sites of the suspects' program, run at other values of codes.
-        drawn: the latent sites at the first values.
+        suspects: pairs of names, a site and a code site, such as those of `without_dims`.
+        rerun: maps code site -> other values to the sites of the program, run at these values.
+        drawn: the latent sites, with the values that were drawn.
 
     Raises:
-        ValueError: the message names the site and the code.
+        ValueError: the site depends on the code. The message names both.
     """
     devices = range(torch.cuda.device_count())
     for name, code in suspects:
@@ -167,23 +171,23 @@ def refuse_mixed(
         if any(not torch.allclose(first, other, 1e-5, 0, equal_nan=True) for other in others):
             raise ValueError(
                 f"Expected site '{name}' to keep the dimensions left of the plates of code "
-                f"'{code}', on which it depends, for several codes run at once; got none of them. "
-                "Sum over the dimension of a plate alone, as z.sum(-1, keepdim=True) does for "
+                f"'{code}', on which it depends, since several codes are run at once; got none of "
+                "them. Sum over the dimension of one plate, such as by z.sum(-1, keepdim=True) for "
                 "indices in a plate, or use ReinforceELBO with one particle."
             )
 
 
 def _seeded(run: Callable[[Mapping[str, Tensor]], Sites], values: Mapping[str, Tensor]) -> Sites:
-    torch.manual_seed(0)  # layers that draw must draw the same each time
+    torch.manual_seed(0)  # dropout and the like must be the same each time
     return run(values)
 
 
 def _alternatives(site: Any) -> Iterator[Tensor]:
-    """Values of a discrete site: as drawn, the ends of its support, and some at random."""
+    """Values of a discrete site: the draw, the first and the last value, and random ones."""
     fn, value = site["fn"], site["value"]
     logits = code_logits(fn)
     yield value
-    if logits is None:  # Bernoulli and the like
+    if logits is None:  # such as a Bernoulli
         yield from (torch.zeros_like(value), torch.ones_like(value), fn.sample(), fn.sample())
         return
     num = logits.shape[-1]

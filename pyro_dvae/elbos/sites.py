@@ -1,4 +1,4 @@
-"""Code sites in one layout, whatever their plates, and who draws them."""
+"""Sites with codes, in one layout for all plates, and the handlers that set their values."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from pyro_dvae.elbos.plates import DataPlates
 
 
 class CodeSite:
-    """One code site of a guide, in the layout (*extra, S, *batch, D, K) whatever its plates.
+    """A code site of a guide, in the layout (*extra, S, *batch, D, K) for any plates.
 
-    D counts all of a datum's variables at the site: those of its event and those in plates of
-    their own.
+    D is the number of variables per datum: the variables of the site's event, times the sizes of
+    its plates that are no plates of data.
+
+    Args:
+        site: of the guide's trace.
+        plates: of data and particles.
     """
 
     def __init__(self, site: Any, plates: DataPlates) -> None:
@@ -40,7 +44,7 @@ class CodeSite:
 
     @property
     def code(self) -> Tensor:
-        """(*extra, S, *batch, D, K) the drawn code, one-hot."""
+        """(*extra, S, *batch, D, K) the one-hot code of the draw."""
         logits = code_logits(self.fn)
         assert logits is not None
         value = self.drawn
@@ -66,20 +70,20 @@ class CodeSite:
         codes = codes.reshape(
             *extra, *(sizes.get(dim, 1) for dim in kept), *self.own.values(), *event
         )
-        order = [*kept, *self.own]  # plate dimension now at each place after the extra ones
+        order = [*kept, *self.own]  # the dimensions after the extra ones, as plates
         places = [len(extra) + order.index(dim) for dim in range(-nesting, 0)]
         last = (codes.dim() - 2, codes.dim() - 1)
         codes = codes.permute(*range(len(extra)), *places, *last)
         value = code_value(self.fn, codes)
-        return value.reshape((*codes.shape[:-2], *self.fn.event_shape))  # which may be ()
+        return value.reshape((*codes.shape[:-2], *self.fn.event_shape))  # the event shape may be ()
 
     @property
     def _num_event(self) -> int:
-        # A one-hot value's event ends in K; an index's does not, but gets it before this is used.
+        # The event of an index has no dimension K. `code` adds one before it uses this.
         return len(self.fn.event_shape) + (self.drawn.dtype == torch.long)
 
     def _flat(self, tensor: Tensor) -> Tensor:
-        # (*extra, *plates, D, K): bring the plates of the site's own beside D.
+        # (*extra, *plates, D, K): move the plates that are no plates of data next to D.
         nesting = self.plates.nesting
         tensor = tensor[(None,) * max(0, nesting + 2 - tensor.dim())]
         extra = tensor.shape[: tensor.dim() - 2 - nesting]
@@ -89,7 +93,11 @@ class CodeSite:
 
 
 class Given(Messenger):
-    """Sites take these values instead of draws; they are not observed."""
+    """Set the values of latent sites, in place of draws. The sites do not become observed.
+
+    Args:
+        values: site -> value.
+    """
 
     def __init__(self, values: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -101,7 +109,7 @@ class Given(Messenger):
 
 
 class CodeDraws(Messenger):
-    """Draw the code sites that nothing else has given a value, each as its distribution says."""
+    """Draw the code sites that have no value yet from their distributions."""
 
     def _pyro_sample(self, msg: Any) -> None:
         logits = code_logits(msg["fn"])
@@ -111,7 +119,7 @@ class CodeDraws(Messenger):
 
 
 class NoStraightThrough(Messenger):
-    """Sites draw without the biased gradient of straight-through distributions."""
+    """Replace straight-through distributions by plain ones, whose draws have no gradient."""
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["is_observed"]:

@@ -12,14 +12,15 @@ from pyro_dvae.elbos.pathwise import PathwiseELBO, softmax_pull
 
 
 class StraightThroughELBO(PathwiseELBO):
-    """1/tau J(softmax(theta/tau)) g, J(p) = diag(p) - p p^T, g = df/dz at D (Bengio et al. 2013).
+    """1/tau J(softmax(theta/tau)) g, J(p) = diag(p) - p p^T (Bengio et al. 2013).
 
-    Exact at tau = 1 for f linear in z, elsewhere right to first order.
+    theta are the logits of q, and g = df/dz is the gradient of the objective f at the one-hot draw.
+    At tau = 1 the estimate is exact if f is linear in z, and right to first order otherwise.
 
     Args:
-        num_particles: S, draws of z a datum.
-        temperature: tau > 0; [Liu et al. 2023] tune it to between 1.3 and 1.5.
-        **options: as in `PathwiseELBO`.
+        num_particles: S, draws of z per datum.
+        temperature: tau > 0. Liu et al. (2023) tune it to values between 1.3 and 1.5.
+        **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
     """
 
     def pull(self, gradient: Tensor, logits: Tensor, code: Tensor, perturbed: Tensor) -> Tensor:
@@ -28,19 +29,21 @@ class StraightThroughELBO(PathwiseELBO):
 
 
 class GappedStraightThroughELBO(PathwiseELBO):
-    """1/tau J(softmax(theta'/tau)) g, theta' moved so that D leads by a gap (Fan et al. 2022).
+    """1/tau J(softmax(theta'/tau)) g, where D leads by a gap in theta' (Fan et al. 2022).
 
-    theta'_D = max theta, and the others min(theta_k, max theta - gap): consistent with the draw as
-    a Gumbel relaxation is, without its noise.
+    J(p) = diag(p) - p p^T, theta are the logits of q, and g = df/dz is the gradient of the
+    objective f at the one-hot draw D. theta' are logits whose argmax is D: theta'_D = max theta,
+    and theta'_k = min(theta_k, max theta - gap) for all other k. A Gumbel relaxation has its argmax
+    at D too, but adds noise.
 
     Args:
-        num_particles: S, draws of z a datum.
+        num_particles: S, draws of z per datum.
         temperature: tau > 0.
-        gap: in nats, >= 0.
-        **options: as in `PathwiseELBO`.
+        gap: lead of the drawn category over the others, in nats, >= 0.
+        **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
 
     Raises:
-        ValueError: gap negative or not finite.
+        ValueError: the gap is negative or not finite.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class GappedStraightThroughELBO(PathwiseELBO):
     ) -> None:
         super().__init__(num_particles, temperature=temperature, **options)
         if not 0 <= gap < math.inf:
-            raise ValueError(f"Expected a finite gap >= 0; got {gap}. Use 1.0, say.")
+            raise ValueError(f"Expected a finite gap >= 0; got {gap}. Use, for example, 1.")
         self.gap = gap
 
     def extra_repr(self) -> str:

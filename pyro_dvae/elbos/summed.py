@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.elbos.audit import check_free_bits, check_programs
-from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.enumeration import Enumeration, SumLayout, sum_layout
 from pyro_dvae.elbos.layout import LayoutChanged, with_layout
 from pyro_dvae.elbos.noise import (
@@ -25,35 +25,37 @@ from pyro_dvae.elbos.noise import (
 from pyro_dvae.elbos.pair import Pair, Program, trial_run
 from pyro_dvae.elbos.plates import is_subsampled_loop
 from pyro_dvae.elbos.sites import Given
+from pyro_dvae.elbos.terms import Terms
 from pyro_dvae.process import without_checks
 
 Reduce = Callable[[Terms, Collection[str]], tuple[Tensor, ...]]
 
 _NUMBERS = 2**26
-"""Numbers, D K each, of the codes that run at once, whatever the chunk: with one latent of many
-categories its codes alone would take K^2."""
+"""Largest number of elements of the one-hot codes of a chunk, D K per code. All codes of one latent
+have K^2 elements together, so if K is large, `chunk_size` alone would not bound memory."""
 
 
 class Sums(NamedTuple):
-    """What is left of all codes."""
+    """The results of the runs on all chunks of codes."""
 
     reduced: list[tuple[Tensor, ...]]
-    """What each chunk was reduced to."""
+    """Of each chunk, what `reduce` returned."""
     pair: Pair
     """The traces of the first chunk."""
 
 
 class SummedELBO(DiscreteELBO):
-    """Runs both programs on all joint codes, in chunks that are recomputed for the gradient.
+    """An ELBO that runs both programs on all joint codes, in chunks.
 
     Args:
-        max_codes: the most joint codes of all discrete sites.
-        chunk_size: codes run at once; memory grows with it, the result does not change.
+        max_codes: the largest number of joint codes of all discrete sites.
+        chunk_size: codes per run. Chunks are computed again for the gradient, so that memory grows
+            with `chunk_size` and not with K^D. The result does not depend on it.
         **options: `beta`, `free_bits`, `analytic_kl` of `DiscreteELBO`.
     """
 
     _is_marginal: ClassVar[bool]
-    """Whether the sum is over every latent, those of the model alone too."""
+    """Whether the sum is over all latents of the model, and not only over the guide's."""
 
     def __init__(
         self, *, max_codes: int = MAX_CODES, chunk_size: int = 8192, **options: Any
@@ -72,7 +74,7 @@ class SummedELBO(DiscreteELBO):
         )
 
     def surrogate(self, terms: Terms) -> Tensor:
-        """(*batch), the objective itself: nothing is drawn."""
+        """(*batch) the objective itself, in nats per datum, since no code is drawn."""
         return self.objective(terms)
 
     def sums(
@@ -83,7 +85,19 @@ class SummedELBO(DiscreteELBO):
         args: Any,
         kwargs: Any,
     ) -> Sums:
-        """`reduce` of the terms of each chunk of codes, (*codes, 1, *batch), and their sites."""
+        """Run both programs on all codes, chunk by chunk.
+
+        Args:
+            reduce: maps the terms of a chunk, (*codes, 1, *batch), and the names of the sites that
+                are summed over, to tensors. Only these are kept.
+            model: a Pyro program.
+            guide: a Pyro program.
+            args: positional arguments of both.
+            kwargs: keyword arguments of both.
+
+        Raises:
+            ValueError: there are more than `max_codes` codes.
+        """
         held: dict[str, Tensor] = {}
 
         def find() -> SumLayout:
@@ -91,9 +105,9 @@ class SummedELBO(DiscreteELBO):
             check_programs(pair, marginal=self._is_marginal)
             held.clear()
             if is_subsampled_loop(pair.model_trace, pair.guide_trace):
-                # The names of its sites depend on the indices, which the sum must then share.
+                # The names of its sites depend on the indices, so the sum must use the same ones.
                 held.update(pair.subsamples)
-                for index in held.values():  # the trial did not move the random stream
+                for index in held.values():  # move the random stream on, as drawing them would
                     torch.randperm(len(index), device=index.device)
             return sum_layout(pair, marginal=self._is_marginal)
 
@@ -136,9 +150,9 @@ class SummedELBO(DiscreteELBO):
         def run(cut: str | None, start: int, stop: int) -> tuple[Tensor, ...]:
             nonlocal first, after
             current = random_states()
-            restore(before)  # all chunks are of one minibatch and of one draw of each other site
+            restore(before)  # all chunks have the same minibatch, and the same draws of other sites
             values = Enumeration(layout, cut, start, stop)
-            with without_checks():  # what concerns shapes, `Pair` checks
+            with without_checks():  # `Pair` checks the shapes itself
                 pair = Pair(*programs(values), args, kwargs, layout.nesting)
             held.update(pair.subsamples)
             found = sum_layout(pair, marginal=self._is_marginal)
@@ -151,7 +165,7 @@ class SummedELBO(DiscreteELBO):
             terms = self.split(pair)
             if self.free_bits and first is pair:
                 check_free_bits(pair)
-            if first is not pair:  # as when this run is made again for its gradient
+            if first is not pair:  # such as a chunk that is computed again for the gradient
                 restore(current)
             return reduce(terms, layout.sizes)
 
@@ -164,7 +178,7 @@ class SummedELBO(DiscreteELBO):
         return Sums(reduced, first)
 
     def _chunks(self, layout: SumLayout) -> list[tuple[str | None, int, int]]:
-        """The chunks of all joint codes: a site, the first of its codes, and the end of them."""
+        """Per chunk, the site that is cut into chunks, its first code, and the end of its codes."""
         totals = {name: num_codes(*size) for name, size in layout.sizes.items()}
         if not totals:
             return [(None, 0, 0)]
@@ -182,6 +196,6 @@ def _why_one_datum(pair: Pair) -> str:
         if frame.vectorized and frame not in site["cond_indep_stack"]
     }
     return "".join(
-        f" All codes in plate '{plate}' belong to one datum, for site '{site}' lies outside of it."
+        f" All codes in plate '{plate}' belong to one datum, since site '{site}' lies outside it."
         for plate, site in own.items()
     )

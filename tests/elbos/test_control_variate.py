@@ -420,8 +420,10 @@ def test_eta_out_of_range() -> None:
         RelaxELBO(eta=math.nan)
 
 
-def test_network_must_give_one_number_a_code() -> None:
+def test_network_must_give_one_number_per_code() -> None:
     vae, x, network = tiny_vae(), tiny_data(3), nn.Module()
     network.forward = lambda codes, x: codes
-    with pytest.raises(ValueError, match=r"\(2, 1, 3\) or \(2, 1, 3, 1\), one number a code; got"):
+    with pytest.raises(
+        ValueError, match=r"\(2, 1, 3\) or \(2, 1, 3, 1\), one number per code; got"
+    ):
         RelaxELBO(network=network).differentiable_loss(vae.model, vae.guide, x)

@@ -225,10 +225,10 @@ def test_frozen_network_is_a_baseline_still() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 3), (3, 2)])
-def test_network_must_give_one_number_a_datum(shape: tuple[int, ...]) -> None:
+def test_network_must_give_one_number_per_datum(shape: tuple[int, ...]) -> None:
     vae, x, baseline = tiny_vae(), tiny_data(3), nn.Module()
     baseline.forward = lambda x: torch.zeros(shape)
-    with pytest.raises(ValueError, match=r"shape \(3,\) or \(3, 1\), one number a datum; got \("):
+    with pytest.raises(ValueError, match=r"shape \(3,\) or \(3, 1\), one number per datum; got \("):
         ReinforceELBO(baseline=baseline).differentiable_loss(vae.model, vae.guide, x)
 
 

@@ -536,8 +536,8 @@ def test_temperature_out_of_range(name: str, temperature: float) -> None:
     [
         (lambda: GappedStraightThroughELBO(gap=-1.0), "finite gap >= 0"),
         (lambda: GappedStraightThroughELBO(gap=math.nan), "finite gap >= 0"),
-        (lambda: RaoGumbelELBO(num_conditional=0), "at least 1 conditional draw"),
-        (lambda: ReinMaxRaoELBO(num_conditional=0), "at least 1 conditional draw"),
+        (lambda: RaoGumbelELBO(num_conditional=0), "num_conditional of at least 1"),
+        (lambda: ReinMaxRaoELBO(num_conditional=0), "num_conditional of at least 1"),
         (lambda: ReinMaxELBO(0), "at least 1 particle"),
     ],
 )
