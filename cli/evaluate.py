@@ -28,32 +28,37 @@ if TYPE_CHECKING:
     from pyro_dvae import Config, EpochRecord, Evaluation, Run
 
 
+IwSamplesOption = Annotated[
+    int,
+    typer.Option(
+        help="k, the number of codes drawn per datum for the importance-weighted bound. 0 "
+        "leaves the bound out.",
+        min=0,
+    ),
+]
+ExactOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--exact/--no-exact",
+        help="Sum over all K^D codes, or draw some of them. If left out: sum if they are few "
+        "enough.",
+        show_default=False,
+    ),
+]
+BatchSizeOption = Annotated[
+    int,
+    typer.Option(
+        help="The number of data that are encoded at once. No figure depends on it.", min=1
+    ),
+]
+
+
 def evaluate(
     run: RunArgument = None,
     split: PartOption = PartName.test,
-    iw_samples: Annotated[
-        int,
-        typer.Option(
-            help="k, the number of codes drawn per datum for the importance-weighted bound. 0 "
-            "leaves the bound out.",
-            min=0,
-        ),
-    ] = 1000,
-    exact: Annotated[
-        bool | None,
-        typer.Option(
-            "--exact/--no-exact",
-            help="Sum over all K^D codes, or draw some of them. If left out: sum if they are few "
-            "enough.",
-            show_default=False,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            help="The number of data that are encoded at once. No figure depends on it.", min=1
-        ),
-    ] = 256,
+    iw_samples: IwSamplesOption = 1000,
+    exact: ExactOption = None,
+    batch_size: BatchSizeOption = 256,
     data_dir: RunDataDirOption = None,
     seed: RunSeedOption = None,
     as_json: JsonOption = False,

@@ -39,38 +39,46 @@ if TYPE_CHECKING:
     from pyro_dvae.training import Batch
 
 
+FreshOption = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Measure at an untrained model of --latents and --categories, in place of a run.",
+    ),
+]
+EstimatorsOption = Annotated[
+    str,
+    typer.Option(help="The names of the estimators, with commas between them; or all."),
+]
+DrawsOption = Annotated[
+    int, typer.Option(help="The number of gradients to draw per estimator.", min=20)
+]
+BatchSizeOption = Annotated[
+    int, typer.Option(help="B, the number of training data in the batch.", min=1)
+]
+DataOption = Annotated[
+    str | None,
+    your_data(
+        help="A file, or the name of a data set. If left out: the data of the run, or mnist "
+        "for --fresh."
+    ),
+]
+PlotOption = Annotated[
+    Path | None, typer.Option(help="A .png file to write, with the table as a figure.")
+]
+
+
 def gradients(
     run: RunArgument = None,
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh",
-            help="Measure at an untrained model of --latents and --categories, in place of a run.",
-        ),
-    ] = False,
+    fresh: FreshOption = False,
     num_latents: LatentsOption = DEFAULTS.num_latents,
     num_categories: CategoriesOption = DEFAULTS.num_categories,
-    estimators: Annotated[
-        str,
-        typer.Option(help="The names of the estimators, with commas between them; or all."),
-    ] = "all",
-    draws: Annotated[
-        int, typer.Option(help="The number of gradients to draw per estimator.", min=20)
-    ] = 100,
-    batch_size: Annotated[
-        int, typer.Option(help="B, the number of training data in the batch.", min=1)
-    ] = DEFAULTS.batch_size,
-    data: Annotated[
-        str | None,
-        your_data(
-            help="A file, or the name of a data set. If left out: the data of the run, or mnist "
-            "for --fresh."
-        ),
-    ] = None,
+    estimators: EstimatorsOption = "all",
+    draws: DrawsOption = 100,
+    batch_size: BatchSizeOption = DEFAULTS.batch_size,
+    data: DataOption = None,
     data_dir: RunDataDirOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="A .png file to write, with the table as a figure.")
-    ] = None,
+    plot: PlotOption = None,
     seed: SeedOption = 0,
     force: ForceOption = False,
     as_json: JsonOption = False,

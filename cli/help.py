@@ -18,20 +18,22 @@ class Command(TyperCommand):
     """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a section for each group, in the order of the options."""
-        sections: dict[str, list[tuple[str, str]]] = {}
+        """Write a section for each group, in the order of the options, with --help at the end."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                sections.setdefault(_heading(parameter), []).append(record)
+                heading = list(sections)[-1] if parameter.name == "help" else _heading(parameter)
+                sections.setdefault(heading, []).append(record)
         names = [name for rows in sections.values() for name, _ in rows]
         width = min(max(map(len, names)), _WIDEST)
         for heading, rows in sections.items():
             lines = [
                 (f"{name:{width}}", _wrapped(text, formatter.width - width)) for name, text in rows
             ]
-            with formatter.section(heading):
-                formatter.write_dl(lines, _WIDEST)
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(lines, _WIDEST)
 
 
 def _heading(parameter: Any) -> str:

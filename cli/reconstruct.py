@@ -25,21 +25,23 @@ from .rows import failed_writes, file_for, only_images, open_run, weights_of
 _MOST = 100
 
 
+NumOption = Annotated[
+    int,
+    typer.Option(
+        "--num",
+        "-n",
+        help=f"The number of images to draw, from the first on. It is at most {_MOST}.",
+    ),
+]
+OutputOption = Annotated[Path, typer.Option("--output", "-o", help="The .png file to write.")]
+
+
 def reconstruct(
     run: RunArgument = None,
     input_file: InputOption = None,
     key: KeyOption = None,
-    num: Annotated[
-        int,
-        typer.Option(
-            "--num",
-            "-n",
-            help=f"The number of images to draw, from the first on. It is at most {_MOST}.",
-        ),
-    ] = 12,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .png file to write.")] = Path(
-        "reconstructions.png"
-    ),
+    num: NumOption = 12,
+    output: OutputOption = Path("reconstructions.png"),
     data_dir: RunDataDirOption = None,
     seed: SeedOption = 0,
     force: ForceOption = False,
@@ -48,10 +50,10 @@ def reconstruct(
 ) -> None:
     """Draw images, and what the model makes of them.
 
-    The rows show the images, the images as the model sees them, and the means of p(x|z) at their
-    codes and draws from it.
+    The rows show the images, their zeros and ones if the model takes those, the means of p(x|z) at
+    their codes, and draws from p(x|z).
 
-    Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o reconstructions.png
+    Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o images.png
     """
     if not 1 <= num <= _MOST:
         fail(f"Expected -n from 1 to {_MOST}; got {num}. Change it.")

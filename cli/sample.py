@@ -32,26 +32,31 @@ _FIGURE_POINTS = 2**24
 """The most points of a picture that matplotlib draws, which takes 36 bytes for each."""
 
 
+NumOption = Annotated[
+    int, typer.Option("--num", "-n", help="The number of images or rows to draw.")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The .png file, or the .csv file of rows, to write. If left out: grid.png.",
+    ),
+]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="The label of the class to draw from. It needs a run of --prior conditional. If "
+        "left out: labels are drawn too."
+    ),
+]
+
+
 def sample(
     run: RunArgument = None,
-    num: Annotated[
-        int, typer.Option("--num", "-n", help="The number of images or rows to draw.")
-    ] = 64,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The .png file, or the .csv file of rows, to write. If left out: grid.png.",
-        ),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(
-            help="The label of the class to draw from. It needs a run of --prior conditional. If "
-            "left out: labels are drawn too."
-        ),
-    ] = None,
+    num: NumOption = 64,
+    output: OutputOption = None,
+    label: LabelOption = None,
     means: MeansOption = True,
     seed: SeedOption = 0,
     force: ForceOption = False,

@@ -49,34 +49,40 @@ class Bound(str, Enum):
     exact = "exact"
 
 
+BoundOption = Annotated[
+    Bound,
+    typer.Option(
+        help="What to score by: the ELBO, the tighter importance-weighted bound, or the exact "
+        "log p(x)."
+    ),
+]
+IwSamplesOption = Annotated[
+    int,
+    typer.Option(
+        help="k, the number of codes drawn per datum for the importance-weighted bound.", min=2
+    ),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="A .csv file to write, with the score of each datum."),
+]
+TopOption = Annotated[
+    int | None,
+    typer.Option(
+        help=f"The number of data to show. If left out: {_SHOWN}, or none if -o is given.",
+        min=1,
+        show_default=False,
+    ),
+]
+
+
 def score(
     run: RunArgument = None,
     data: RunDataOption = "test",
-    bound: Annotated[
-        Bound,
-        typer.Option(
-            help="What to score by: the ELBO, the tighter importance-weighted bound, or the exact "
-            "log p(x)."
-        ),
-    ] = Bound.elbo,
-    iw_samples: Annotated[
-        int,
-        typer.Option(
-            help="k, the number of codes drawn per datum for the importance-weighted bound.", min=2
-        ),
-    ] = 100,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="A .csv file to write, with the score of each datum."),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            help=f"The number of data to show. If left out: {_SHOWN}, or none if -o is given.",
-            min=1,
-            show_default=False,
-        ),
-    ] = None,
+    bound: BoundOption = Bound.elbo,
+    iw_samples: IwSamplesOption = 100,
+    output: OutputOption = None,
+    top: TopOption = None,
     data_dir: RunDataDirOption = None,
     key: KeyOption = None,
     seed: RunSeedOption = None,
@@ -89,7 +95,7 @@ def score(
 
     The datum with the lowest score comes first. It surprises the model most.
 
-    Example: pdvae score runs/mnist-d4k8-rloo-1 --data test --bound importance -o scores.csv
+    Example: pdvae score runs/mnist-d4k8-rloo-1 --bound importance -o scores.csv
     """
     if output is not None:
         file_for(output, (".csv",), force)

@@ -226,6 +226,14 @@ def test_the_command_line_imports_public_names_only(path: Path) -> None:
                 assert {alias.name for alias in node.names} <= set(public)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "cli").glob("*.py")), ids=lambda path: path.stem)
+def test_functions_of_the_command_line_are_short(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
 def test_public_names_exist_and_are_documented() -> None:
     for name in pyro_dvae.__all__:
         assert getattr(pyro_dvae, name).__doc__, name

@@ -93,8 +93,24 @@ def test_options_of_one_name_have_the_same_words() -> None:
 def test_options_of_fit_are_in_groups(show: Callable[..., str]) -> None:
     out = show("fit", "--help", width=120)
     headings = re.findall(r"^(\w[\w ]*):$", out, re.MULTILINE)
-    assert headings == ["Arguments", "Model", "Training", "Your data", "Run", "Options"]
-    assert re.fullmatch(r"\n  --help .*\n", out.partition("\nOptions:")[2])
+    assert headings == ["Arguments", "Model", "Training", "Your data", "Run"]
+    assert re.search(r"\n  --help [^\n]*\n\Z", out)
+
+
+def test_examples_can_be_pasted(show: Callable[..., str]) -> None:
+    for name in COMMANDS:
+        example = re.search(r"Example: (.*)$", COMMANDS[name].help, re.MULTILINE)
+        assert example is not None
+        assert example[1].startswith(f"pdvae {name} ")
+        assert f"  Example: {example[1]}\n" in show(name, "--help", width=80)
+
+
+def test_arguments_stand_before_options(show: Callable[..., str]) -> None:
+    for name in ("fit", "encode", "score", "gradients"):
+        out = show(name, "--help", width=80)
+        groups = re.findall(r"^(\w[\w ]*):$", out, re.MULTILINE)
+        order = ["Arguments", "Options", "Model", "Training", "Your data", "Run"]
+        assert groups == [group for group in order if group in groups]
 
 
 # --- Settings ---
