@@ -251,14 +251,15 @@ def _tell(
     )
     for part in dict.fromkeys(row.part for row in rows):
         print(
-            f"\n{part:18} {'|bias|':>18} {'bias/|e|':>9} {'variance':>20} {'signal/noise':>16} "
+            f"\n{part:18} {'|bias|':>18} {'bias/|e|':>16} {'variance':>20} {'signal/noise':>16} "
             f"{'cosine':>15} {'decodes':>8} {'ms':>7}"
         )
         for row in rows:
             if row.part == part:
                 print(
                     f"{row.estimator:18} {row.bias.value:9.3g} ± {row.bias.error:<6.1g} "
-                    f"{row.relative_bias:9.3f} {row.variance.value:11.4g} "
+                    f"{row.relative_bias:7.3f} ± {row.relative_bias_error:<6.1g} "
+                    f"{row.variance.value:11.4g} "
                     f"± {row.variance.error:<6.1g} {row.signal_to_noise.value:8.3g} "
                     f"± {row.signal_to_noise.error:<5.1g} {row.cosine.value:7.3f} "
                     f"± {row.cosine.error:<5.1g} {row.decoder_evaluations:8.3g} "

@@ -94,7 +94,7 @@ def report(folder: Path) -> None:
     print(table)
     (folder / "table.md").write_text(table + "\n")
 
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = Figure(figsize=(13, 5), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for i, result in enumerate(results):
         epochs, seconds, elbo = zip(*result["curve"], strict=True)
@@ -105,7 +105,7 @@ def report(folder: Path) -> None:
     best = max(result["elbo"] for result in results)
     axes[0].set(xlabel="epoch", ylabel="test ELBO, nats per image", ylim=(best - 30, best + 2))
     axes[1].set(xlabel="seconds of training")
-    axes[1].legend(fontsize=7, ncol=2, loc="lower right")
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right center")
     for ax in axes:
         ax.grid(alpha=0.3)
     figure.savefig(folder / "compared.png", dpi=150)

@@ -43,6 +43,8 @@ class GradientStatistics:
     """|m - e|, the noise of m taken out; its square is estimated without bias, floored at 0."""
     relative_bias: float
     """bias / |e|."""
+    relative_bias_error: float
+    """Standard error of bias / |e|."""
     variance: Estimate
     """E|g - m|^2, summed over the weights."""
     signal_to_noise: Estimate
@@ -196,7 +198,7 @@ class _Statistics:
         cosine = gradient.double() @ self.exact.double() / (gradient.double().norm() * self.norm)
         self.cosines[block] += cosine.nan_to_num().cpu()
 
-    def estimates(self) -> tuple[Estimate, float, Estimate, Estimate, Estimate]:
+    def estimates(self) -> tuple[Estimate, float, float, Estimate, Estimate, Estimate]:
         # All that is needed of the vectors are the inner products of block sums and e.
         blocks, exact = self.blocks.double().cpu(), self.exact.double().cpu()
         gram, along = blocks @ blocks.T, blocks @ exact
@@ -216,8 +218,8 @@ class _Statistics:
             errors.append(math.sqrt((_BLOCKS - 1) / _BLOCKS * float(spread)))
         squared_bias, variance, snr, cosine = map(Estimate, figures, errors)
         bias = _root(squared_bias)
-        relative = bias.value / math.sqrt(norm2) if norm2 > 0 else math.nan
-        return bias, relative, variance, snr, cosine
+        norm = math.sqrt(norm2) if norm2 > 0 else math.nan
+        return bias, bias.value / norm, bias.error / norm, variance, snr, cosine
 
     def _numbers(
         self, gram: Tensor, along: Tensor, norm2: float, kept: Tensor

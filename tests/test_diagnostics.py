@@ -65,6 +65,7 @@ def test_statistics_of_a_known_estimator(setting: Any) -> None:
         norm = part.norm().item()
         assert abs(row.bias.value - 0.5 * norm) <= 4.5 * row.bias.error
         assert row.relative_bias == pytest.approx(row.bias.value / norm)
+        assert row.relative_bias_error == pytest.approx(row.bias.error / norm)
         assert abs(row.variance.value - (0.2 * norm) ** 2) <= 4.5 * row.variance.error
         assert abs(row.signal_to_noise.value - 7.5) <= 4.5 * row.signal_to_noise.error
         assert row.cosine.value == pytest.approx(1)

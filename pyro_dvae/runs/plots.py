@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as a PNG. A failed write leaves what was at `path` before."""
-    write_atomically(path, lambda beside: figure.savefig(beside, format="png", dpi=150))
+    """Write a figure as a PNG, without blank margins.
+
+    A failed write leaves what was at `path` before.
+    """
+    # Images keep their shape, so that they leave blank some of the room that they are given.
+    options: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": 150}
+    write_atomically(path, lambda beside: figure.savefig(beside, format="png", **options))
 
 
 def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "image") -> Figure:
@@ -171,13 +177,15 @@ def latents_figure(vae: DiscreteVAE, x: Tensor, shade: Shade | None = None) -> F
 def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
     """Cosine to the exact gradient, variance, and bias over the exact norm, of each estimator.
 
+    The lines at the end of the bars are one standard error to each side.
+
     Args:
         rows: what `gradient_statistics` yielded.
     """
     parts = list(dict.fromkeys(row.part for row in rows))
     names = list(dict.fromkeys(row.estimator for row in rows))
     figure = Figure(figsize=(10, 0.28 * len(names) * len(parts) + 1.2), layout="constrained")
-    grid = figure.subplots(len(parts), 3, squeeze=False, sharey=True)
+    grid = figure.subplots(len(parts), 3, squeeze=False, sharey="row")
     for line, part in zip(grid, parts, strict=True):
         shown = [row for row in rows if row.part == part]
         places = np.arange(len(shown))
@@ -192,7 +200,7 @@ def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
             ),
             "bias / |exact gradient|": (
                 [row.relative_bias for row in shown],
-                [0.0 for row in shown],
+                [row.relative_bias_error for row in shown],
             ),
         }
         for axes, (title, (values, errors)) in zip(line, columns.items(), strict=True):
@@ -201,10 +209,15 @@ def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
             axes.set_yticklabels([row.estimator for row in shown], fontsize=8)
             axes.title.set_fontsize(9)
             axes.grid(alpha=0.3, axis="x")
-        positive = [value for value in columns["variance"][0] if value > 0]
+        # Of an estimator without noise rounding alone is left, which would stretch the axis.
+        positive = [row.variance.value for row in shown if row.signal_to_noise.value < math.inf]
         if positive:
             line[1].set_xscale("log")
             line[1].set_xlim(left=min(positive) / 2)
+        # An error that is many times the exact norm would hide the others.
+        bias, error = map(np.nan_to_num, columns["bias / |exact gradient|"])
+        most = max(1.0, 1.1 * bias.max())
+        line[2].set_xlim(0, min(most, 1.1 * (bias + error).max() or 1.0))
         line[0].invert_yaxis()
     return figure
 

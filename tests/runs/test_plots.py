@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from zoo import tiny_data, tiny_vae
 
-from pyro_dvae import EpochRecord
+from pyro_dvae import EpochRecord, GradientStatistics
 from pyro_dvae.codes import one_hot
+from pyro_dvae.diagnostics import Estimate
 from pyro_dvae.runs import plots
 
 
@@ -79,6 +81,56 @@ def test_reconstructions_show_what_they_say() -> None:
     assert torch.equal(shown[1], binary)
     torch.testing.assert_close(shown[2], vae.reconstruct(binary))
     assert set(shown[3].unique().tolist()) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("number", [6, 12])
+def test_reconstructions_fill_their_picture(number: int, tmp_path: Path) -> None:
+    vae, x = tiny_vae(event=(28, 28)), tiny_data(number, (28, 28))
+    plots.save_figure(plots.reconstruction_figure(vae, 1 - x, x), tmp_path / "x.png")
+    used = torch.tensor(imread(tmp_path / "x.png"))[..., 0] < 1
+    columns, rows = (used.any(dim).nonzero().flatten() for dim in (0, 1))
+    height, width = used.shape
+    inch = 150
+    # The names are whole, for a margin is left of them.
+    assert 0 < columns[0] <= 0.1 * inch
+    assert width - columns[-1] <= 0.1 * inch
+    assert 0 < rows[0] <= 0.1 * inch
+    assert height - rows[-1] <= 0.1 * inch
+
+
+def test_gradients_are_drawn_with_their_errors(tmp_path: Path) -> None:
+    rows = [
+        GradientStatistics(
+            name,
+            part,
+            bias=Estimate(1.0, 1.0),
+            relative_bias=bias,
+            relative_bias_error=error,
+            variance=Estimate(variance, 0.1),
+            signal_to_noise=Estimate(math.inf if variance < 1e-9 else 1.0, 0.0),
+            cosine=Estimate(0.5, 0.1),
+            decoder_evaluations=1,
+            milliseconds=1,
+        )
+        for name, bias, error, variance in [
+            ("first", 0.2, 0.1, 1.0),
+            ("second", 0.0, 90.0, 2.0),
+            ("exact", 0.0, 0.0, 1e-18),
+        ]
+        for part in ("encoder", "decoder")
+    ]
+    figure = plots.gradient_figure(rows)
+    plots.save_figure(figure, tmp_path / "x.png")
+    for line in (figure.axes[:3], figure.axes[3:]):
+        assert [t.get_text() for t in line[0].get_yticklabels()] == ["first", "second", "exact"]
+        bottom, top = line[0].get_ylim()
+        assert bottom > top  # the first estimator is at the top
+        # A variance that is rounding alone, and an error of 90 times the norm, hide nothing.
+        assert line[1].get_xlim()[0] == 0.5
+        assert line[2].get_xlim() == (0, 1)
+        segments = line[2].containers[0].lines[2][0].get_segments()
+        assert segments[0][:, 0].tolist() == pytest.approx([0.1, 0.3])
+        assert segments[1][:, 0].tolist() == pytest.approx([-90, 90])
 
 
 def test_latents_vary_alone() -> None:
