@@ -1,4 +1,4 @@
-"""Checks of what a user can get wrong: one line, what was expected, what came, what to do."""
+"""Checks of settings. A message says what was expected, what was given, and what to do."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def one_of(what: str, value: str, known: Iterable[str]) -> None:
 
 
 def shortened(value: Any) -> str:
-    """A value for a message: never more than a line, whatever a file holds."""
+    """A value as text for a message, of at most one line."""
     try:
         return reprlib.repr(value)
-    except ValueError:  # Python refuses to print whole numbers of thousands of digits
+    except ValueError:  # Python does not print whole numbers of thousands of digits
         return "a whole number of thousands of digits"
 
 
@@ -38,17 +38,17 @@ def training_settings(
     annealing: int,
     initial_beta: float,
 ) -> None:
-    """Raise a ValueError unless a `Trainer` can run with these."""
+    """Raise a ValueError unless `Trainer` accepts these settings."""
     at_least("batch size", batch_size, 1)
     if not 0 < learning_rate < math.inf:
         raise ValueError(
-            f"Expected a positive, finite learning rate; got {learning_rate}. Use 1e-3, say."
+            f"Expected a positive, finite learning rate; got {learning_rate}. Use 1e-3."
         )
     if not 0 <= averaging < 1:
-        raise ValueError(f"Expected averaging in [0, 1); got {averaging}. Use 0.999, say, or 0.")
+        raise ValueError(f"Expected averaging in [0, 1); got {averaging}. Use 0.999 or 0.")
     at_least("epochs of annealing", annealing, 0)
     if not 0 <= initial_beta < math.inf:
-        raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 4, say.")
+        raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 4.")
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:
@@ -58,11 +58,11 @@ def code_shape(num_latents: int, num_categories: int) -> None:
 
 
 MOST_LAYERS = 1_000
-"""Hidden layers of a network: each is built, and takes its time."""
+"""Largest number of hidden layers of a network, since each takes time to build."""
 
 
 def hidden_sizes(sizes: Iterable[int]) -> None:
-    """Raise a ValueError unless there are few hidden layers, each of at least 1 unit."""
+    """Raise a ValueError unless there are at most `MOST_LAYERS` layers, each with a unit."""
     sizes = list(sizes)
     if len(sizes) > MOST_LAYERS:
         raise ValueError(

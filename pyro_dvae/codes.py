@@ -16,16 +16,16 @@ from torch import Tensor
 from pyro_dvae.tensors import has_values
 
 MAX_CODES = 65_536
-"""Largest K^D over which a sum with gradients is made."""
+"""Largest K^D over which sums with gradients are computed."""
 
 ROWS = 256
-"""Data that are encoded or scored at once, unless somebody says another number."""
+"""Default number of data that are encoded or scored at once."""
 
 
 def num_codes(num_latents: int, num_categories: int) -> int:
-    """K^D, the number of codes, or 2^63 where there are more.
+    """min(K^D, 2^63), the number of codes.
 
-    To compute the power itself would take minutes and gigabytes for the D of a damaged file.
+    A damaged file can have any D. To compute K^D itself could then take minutes and gigabytes.
     """
     if num_latents > 63 and num_categories > 1:
         return 2**63
@@ -33,7 +33,7 @@ def num_codes(num_latents: int, num_categories: int) -> int:
 
 
 def describe_codes(num_latents: int, num_categories: int) -> str:
-    """K^D for a message: "8^4 = 4096", or "8^1000" where the number itself would fill lines."""
+    """K^D for a message: "8^4 = 4096", or "8^1000" if the number is too long to print."""
     power = f"{num_categories}^{num_latents}"
     total = num_codes(num_latents, num_categories)
     return f"{power} = {total}" if total < 10**12 else power
@@ -48,15 +48,15 @@ def enumerate_codes(
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The codes number `start` to `stop` - 1 of all K^D; the last latent varies fastest.
+    """Codes number `start` to `stop` - 1 of all K^D codes, where the last latent varies fastest.
 
     Args:
         num_latents: D.
         num_categories: K.
         start: number of the first code.
-        stop: number after that of the last code; None for K^D.
-        device: of the result.
-        dtype: of the result; the default dtype if None.
+        stop: 1 + the number of the last code; None for K^D.
+        device: device of the result.
+        dtype: dtype of the result; None for torch's default dtype.
 
     Returns:
         (stop - start, D, K) one-hot.
@@ -88,13 +88,13 @@ def one_hot(index: Tensor, num_categories: int, *, dtype: torch.dtype | None = N
 
 
 def total(values: Iterable[Tensor]) -> Tensor:
-    """The sum of some tensors; where there are none, 0 on the CPU, which fits any device."""
+    """The sum of some tensors. If there are none, it is 0 on the CPU, which works on any device."""
     each = iter(values)
     return sum(each, next(each, torch.zeros((), device="cpu")))
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The tensor in double precision, where its device has double precision."""
+    """The tensor in double precision, if its device has double precision."""
     return tensor if tensor.device.type == "mps" else tensor.double()
 
 
@@ -149,14 +149,14 @@ def draw_codes(logits: Tensor) -> Tensor:
 def conditional_gumbels(log_p: Tensor, code: Tensor, *num: int) -> Tensor:
     """Log p + Gumbel noise whose argmax is a given code: -log E_b, and -log(E_k / p_k + E_b).
 
-    E are independent standard exponentials, b is the category of the code, and k any other. If the
-    code is drawn from p, what is added to log p is independent standard Gumbel noise (Maddison,
-    Tarlow & Minka 2014, "A* sampling"; Paulus et al. 2021).
+    E are independent standard exponential variables, b is the category of the code, and k is any
+    other category. If the code is drawn from p, the result minus log p is independent standard
+    Gumbel noise (Maddison, Tarlow & Minka 2014, "A* sampling"; Paulus et al. 2021).
 
     Args:
-        log_p: (..., K), normalised; the result is differentiable in it where it is finite.
+        log_p: (..., K), normalised. The result is differentiable in its finite elements.
         code: (..., K) one-hot.
-        num: shape of several independent draws.
+        num: the shape of several independent draws; nothing for one draw.
 
     Returns:
         (*num, ..., K).
@@ -177,7 +177,7 @@ def entropy(logits: Tensor) -> Tensor:
         (...), between 0 and D log K.
 
     Raises:
-        ValueError: probabilities in place of logits.
+        ValueError: probabilities are given in place of logits.
     """
     _refuse_probabilities(logits)
     log_q = logits.log_softmax(-1)
@@ -203,11 +203,11 @@ def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
         p_logits: (..., D, K), broadcast against q.
 
     Returns:
-        (...), at least 0 but for rounding. For the uniform prior it is D log K - entropy(q)
+        (...), at least 0 up to rounding. For the uniform prior it is D log K - entropy(q)
         (Eqs. 59 to 70 of [JL25]).
 
     Raises:
-        ValueError: probabilities in place of logits.
+        ValueError: probabilities are given in place of logits.
     """
     _refuse_probabilities(q_logits)
     _refuse_probabilities(p_logits)
@@ -215,9 +215,9 @@ def kl_divergence(q_logits: Tensor, p_logits: Tensor) -> Tensor:
 
 
 def _refuse_probabilities(logits: Tensor) -> None:
-    """Raise a ValueError where each row lies in [0, 1] and sums to one, as no logits do by chance.
+    """Raise a ValueError if each row lies in [0, 1] and sums to one, as no logits do by chance.
 
-    The softmax of probabilities is another distribution, near the uniform one.
+    The softmax of probabilities is another distribution, and close to the uniform one.
     """
     if (
         has_values(logits)
@@ -232,18 +232,18 @@ def _refuse_probabilities(logits: Tensor) -> None:
 
 
 def expectation(q: Tensor, value: Tensor, dim: int = -1) -> Tensor:
-    """sum_k q_k value_k over one dimension, where 0 times -inf is 0.
+    """sum_k q_k value_k over one dimension, with 0 * -inf = 0.
 
     Args:
         q: probabilities.
-        value: of the same shape, or broadcast against q; it may be -inf where q is 0.
+        value: of the same shape, or broadcast against q. It may be -inf where q is 0.
         dim: the dimension of k.
     """
     return (q * torch.where(q > 0, value, 0)).sum(dim)
 
 
 def code_logits(fn: object) -> Tensor | None:
-    """The logits of a site, if its distribution is one of categorical codes.
+    """The logits of a site's distribution, if its draws are categorical codes.
 
     Args:
         fn: the distribution of a site: a `OneHotCategorical` (straight-through or not) or a
@@ -265,17 +265,22 @@ def code_logits(fn: object) -> Tensor | None:
 
 
 def code_value(fn: object, codes: Tensor) -> Tensor:
-    """One-hot codes (..., K) as a site has them: categories (...) for a `Categorical`."""
+    """Values of a site from one-hot codes (..., K): for a `Categorical`, indices (...).
+
+    Args:
+        fn: the distribution of the site.
+        codes: (..., K) one-hot.
+    """
     return codes if is_one_hot(fn) else codes.argmax(-1)
 
 
 def is_one_hot(fn: object) -> bool:
-    """Whether the draws of a distribution are one-hot vectors, in `.to_event(n)` or not."""
+    """Whether the draws of a distribution, or of that in its `.to_event(n)`, are one-hot."""
     return isinstance(unwrap(fn)[0], torch.distributions.OneHotCategorical)
 
 
 def unwrap(fn: object) -> tuple[object, int]:
-    """The distribution inside of all `.to_event(n)`, and the sum of these n."""
+    """The distribution inside of all `.to_event(n)`, and the sum of their n."""
     num_event = 0
     while isinstance(fn, torch.distributions.Independent):
         num_event += fn.reinterpreted_batch_ndims

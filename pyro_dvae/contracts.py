@@ -1,4 +1,4 @@
-"""What `Prior`, `Guide` and `Likelihood` share: optional members, with a default for each."""
+"""The base class of `Prior`, `Guide` and `Likelihood`: required members, and optional ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import nn
 
 
 class Contract(nn.Module):
-    """A part of a model: a module with members that the library asks for by name."""
+    """A part of a model: a module with members that the library uses."""
 
     REQUIRED: ClassVar[tuple[str, ...]] = ()
     """Members that every part must have, beside `forward`."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
-    """Members that a part may leave out; the class has their defaults."""
+    """Members that a part may lack. The class defines their defaults."""
 
 
 T = TypeVar("T", bound=Contract)

@@ -1,4 +1,4 @@
-"""The laboratory: bias, variance and cost of gradient estimators against the exact gradient."""
+"""Bias, variance and cost of gradient estimators, compared with the exact gradient."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pyro_dvae.training.batches import Batch, arguments, as_batch
 from pyro_dvae.vae import DiscreteVAE
 
 _BLOCKS = 10
+"""Blocks of draws of the jackknife."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,14 @@ class Estimate:
 class GradientStatistics:
     """One estimator's gradient of the mean ELBO per datum of a batch, in one network's weights.
 
-    With g a draw of the gradient, m its mean over draws and e the exact gradient of the ELBO:
+    g is a draw of the gradient, m is the mean of g, and e is the exact gradient of the ELBO.
     """
 
     estimator: str
     part: str
-    """"encoder" or "decoder" (with the prior)."""
+    """"encoder" (with the guide's own weights) or "decoder" (with the prior)."""
     bias: Estimate
-    """|m - e|, the noise of m taken out; its square is estimated without bias, floored at 0."""
+    """|m - e|. Its square is estimated without bias, and set to 0 if the estimate is negative."""
     relative_bias: float
     """bias / |e|."""
     relative_bias_error: float
@@ -48,25 +49,25 @@ class GradientStatistics:
     variance: Estimate
     """E|g - m|^2, summed over the weights."""
     signal_to_noise: Estimate
-    """|m| / sqrt(variance); infinite without noise."""
+    """|m| / sqrt(variance); infinite if the variance is 0."""
     cosine: Estimate
     """Mean over draws of the cosine between g and e."""
     decoder_evaluations: float
-    """Codes decoded a datum and step, counted."""
+    """Codes that are decoded per datum and step."""
     milliseconds: float
-    """Median of a step's forward and backward pass."""
+    """Median time of the forward and backward pass of a step."""
 
 
 def reference_gradient(vae: DiscreteVAE, x: Batch, *, num_draws: int = 2000) -> tuple[Tensor, str]:
-    """The exact gradient of the mean ELBO per datum, by enumeration where K^D allows.
+    """The exact gradient of the mean ELBO per datum, or a mean over draws if K^D is too large.
 
     Args:
         vae: the model.
         x: (B, *event), or a pair with labels (B,) where the prior is conditional on them.
-        num_draws: steps of `RlooELBO(8)` to average where K^D is too large to enumerate.
+        num_draws: gradients of `RlooELBO(8)` whose mean is returned if K^D > 65,536 (`MAX_CODES`).
 
     Returns:
-        the gradient in every weight as one vector, and the name of what was computed.
+        The gradient in all weights as one vector, and a description of how it was computed.
     """
     x = as_batch(vae, x)
     code = vae.posterior(arguments(x)[0][:1]).event_shape
@@ -88,23 +89,29 @@ def gradient_statistics(
     num_draws: int = 100,
     seed: int = 0,
 ) -> Iterator[GradientStatistics]:
-    """Measure estimators on one batch, encoder and decoder apart; yields two rows an estimator.
+    """Measure gradient estimators on one batch, for encoder and decoder separately.
 
-    A guide's own weights are counted with the encoder's, a prior's with the decoder's.
+    The weights of the guide are counted with the encoder's, and those of the prior with the
+    decoder's.
 
     Args:
         vae: the model; its weights are left as they are.
-        x: as of `reference_gradient`.
+        x: (B, *event), or a pair with labels (B,) if the prior is conditional on them.
         elbos: name -> ELBO.
-        reference: of `reference_gradient`.
-        num_draws: gradients an estimator, at least 20.
-        seed: of the draws, the same for every estimator; the global stream is not touched.
+        reference: the exact gradient, from `reference_gradient`.
+        num_draws: gradients per estimator, at least 20.
+        seed: seed of the draws, the same for every estimator. The global random stream is not used.
+
+    Yields:
+        Two rows per estimator: one for the encoder, one for the decoder.
 
     Raises:
-        ValueError: fewer than 20 draws.
+        ValueError: num_draws < 20.
     """
     if num_draws < 2 * _BLOCKS:
-        raise ValueError(f"Expected at least {2 * _BLOCKS} draws; got {num_draws}. Raise them.")
+        raise ValueError(
+            f"Expected at least {2 * _BLOCKS} draws; got {num_draws}. Raise num_draws."
+        )
     x = as_batch(vae, x)
     size = sum(weight.numel() for weight in _guide_weights(vae))
     device, num_data = arguments(x)[0].device, len(arguments(x)[0])
@@ -113,11 +120,11 @@ def gradient_statistics(
         statistics = {part: _Statistics(reference[cut], num_draws) for part, cut in parts.items()}
         times: list[float] = []
         with RandomStream(seed, device), _CountedRows(vae.decoder) as rows:
-            _gradient(vae, elbo, x)  # warm up; a running baseline has seen one step
+            _gradient(vae, elbo, x)  # a first step to warm up, which a running mean needs too
             rows.clear()
             before = _random_state(device)
             for _ in range(num_draws):
-                # Where the first one drew no random number, as a sum over all codes, all are equal.
+                # If the first gradient used no random number (a sum over all codes), all are equal.
                 if len(times) != 1 or not torch.equal(_random_state(device), before):
                     start = time.perf_counter()
                     gradient = _gradient(vae, elbo, x)
@@ -130,7 +137,7 @@ def gradient_statistics(
 
 
 def _random_state(device: torch.device) -> Tensor:
-    """Of torch's global generators, which every draw moves on."""
+    """The state of torch's global generators, which every draw changes."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -161,7 +168,7 @@ def _guide_weights(vae: DiscreteVAE) -> list[nn.Parameter]:
 
 
 class _CountedRows:
-    """Count the codes that pass a decoder."""
+    """Count the codes that a decoder decodes."""
 
     def __init__(self, decoder: nn.Module) -> None:
         self.decoder = decoder
@@ -179,7 +186,7 @@ class _CountedRows:
 
 
 class _Statistics:
-    """Streams gradients into block sums; keeps ten vectors, not a hundred."""
+    """Sums of gradients over ten blocks of draws, so that not every draw is kept in memory."""
 
     def __init__(self, exact: Tensor, num_draws: int) -> None:
         self.exact = exact
@@ -199,7 +206,7 @@ class _Statistics:
         self.cosines[block] += cosine.nan_to_num().cpu()
 
     def estimates(self) -> tuple[Estimate, float, float, Estimate, Estimate, Estimate]:
-        # All that is needed of the vectors are the inner products of block sums and e.
+        # All figures follow from the inner products of block sums and e.
         blocks, exact = self.blocks.double().cpu(), self.exact.double().cpu()
         gram, along = blocks @ blocks.T, blocks @ exact
         norm2 = float(exact @ exact)
@@ -230,7 +237,7 @@ class _Statistics:
         variance = max(0.0, (total2 - sum2 / number) / (number - 1))
         bias2 = (sum2 / number - variance) / number
         mean2 = bias2 + 2 * float(along[kept].sum()) / number + norm2
-        # Rounding leaves a deterministic estimator a trace of variance.
+        # Rounding gives an estimator without draws a tiny variance.
         exact = variance <= 1e-10 * norm2
         snr = math.inf if exact else math.sqrt(max(0.0, mean2) / variance)
         cosine = float(self.cosines[kept].sum()) / number
@@ -239,6 +246,6 @@ class _Statistics:
 
 def _root(square: Estimate) -> Estimate:
     value = math.sqrt(max(0.0, square.value))
-    # Near 0 the root has no slope; then the error of the square bounds the bias itself.
+    # At 0, the root has no derivative. There, the root of the square's error bounds the bias.
     small = square.value <= square.error
     return Estimate(value, math.sqrt(square.error) if small else square.error / (2 * value))

@@ -1,4 +1,4 @@
-"""Words of which the reprs of the library are made; they read no values and compute nothing."""
+"""Text for the reprs of the library. It reads no values of tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.nn.parameter import is_lazy
 
 
 def named(**values: object) -> str:
-    """Arguments as they are written in a call: "num_latents=4, num_categories=8"."""
+    """Arguments as in the source of a call: "num_latents=4, num_categories=8"."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
@@ -27,7 +27,7 @@ def num_parameters(module: nn.Module) -> str:
 
 
 def one_line(module: nn.Module) -> str:
-    """A module without what is in it: "MLPDecoder(output_shape=(28, 28)), 219,784 parameters"."""
+    """A module without its children: "MLPDecoder(output_shape=(28, 28)), 219,784 parameters"."""
     inside = module.extra_repr() or ("..." if any(True for _ in module.children()) else "")
     has_weights = any(True for _ in module.parameters())
     weights = f", {num_parameters(module)}" if has_weights else ""

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, so that what would not fit is refused first."""
+"""The memory that is available, so that work that does not fit is refused before it begins."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def available_memory(device: torch.device | None = None) -> int:
-    """The bytes that this process may still take.
+    """The bytes that this process can still allocate.
 
-    The least of what the machine has free, what a container's limit leaves and what the limit on
-    the process (`ulimit -v`) leaves; `sys.maxsize` where nothing of this is known.
+    It is the minimum of the machine's free memory, and of what is left under the limits of the
+    container and of the process (`ulimit -v`). It is `sys.maxsize` if none of them is known.
 
     Args:
-        device: a CUDA device, whose memory counts too.
+        device: if it is a CUDA device, its free memory is included in the minimum.
     """
     known = [_machine(), _container(), _process()]
     if device is not None and device.type == "cuda":
@@ -33,16 +33,16 @@ def available_memory(device: torch.device | None = None) -> int:
 def refuse_bytes(
     purpose: str, needed: float, lower: str, device: torch.device | None = None
 ) -> None:
-    """Refuse what takes more memory than is available.
+    """Refuse an allocation that is larger than the available memory.
 
     Args:
-        purpose: what takes it, for the message.
-        needed: bytes, at least.
-        lower: what the user can lower, for the message.
-        device: where it is taken; the CPU if None.
+        purpose: what needs the memory, for the message.
+        needed: lower bound on the bytes that it needs.
+        lower: the setting that the user can lower, for the message.
+        device: device of the memory; None for the CPU.
 
     Raises:
-        ValueError: it takes more.
+        ValueError: it needs more than is available.
     """
     available = available_memory(device)
     if needed > available:
@@ -53,7 +53,7 @@ def refuse_bytes(
 
 
 def in_gib(number: float) -> str:
-    """Bytes in words."""
+    """A number of bytes as text: "1.5 GiB"."""
     if math.isinf(number):
         return "2^33 GiB"  # torch counts up to 2^63 bytes
     size = number / 2**30
@@ -73,11 +73,11 @@ def _machine() -> int:
 def _container(root: Path = Path("/sys/fs/cgroup")) -> int:
     first = ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")  # of version 1
     for limit, used in (("memory.max", "memory.current"), first):
-        with suppress(OSError, ValueError):  # "max" is no number, and no limit
+        with suppress(OSError, ValueError):  # "max" means that there is no limit
             most, taken = int((root / limit).read_text()), int((root / used).read_text())
             lines = (root / limit).with_name("memory.stat").read_text().splitlines()
             statistics = dict(line.split() for line in lines)
-            # Files that are cached are freed at need.
+            # The memory of cached files is freed when it is needed.
             return most - taken + int(statistics.get("inactive_file", 0))
     return sys.maxsize
 

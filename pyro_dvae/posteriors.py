@@ -1,8 +1,8 @@
 """q(z|x) of a block of data: draws by a seed, log-probabilities, entropy, marginals.
 
-All figures are in nats, and in double precision where the device has it. Draws are made from
-uniform numbers of the CPU, in double precision and datum by datum. So a seed gives the same draws
-on every device, and however the data are split into blocks.
+All figures are in nats, and in double precision if the device has it. Draws are made from uniform
+numbers of the CPU, in double precision, one datum after the other. So the draws of a seed depend
+neither on the device nor on the size of the blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyro_dvae.codes import (
 from pyro_dvae.sequences import SequentialCodes, batch_conditional, log_prob_table
 
 CONDITIONALS = 16
-"""Draws per datum over which a marginal is averaged where it cannot be summed."""
+"""Draws per datum whose mean estimates a marginal that cannot be computed as a sum."""
 
 
 class Posterior(ABC):
@@ -38,17 +38,17 @@ class Posterior(ABC):
         """Draw z ~ q(z|x) independently, `num_samples` times for each of some data.
 
         Args:
-            rows: which b of the B data.
+            rows: slice of b of the B data.
             num_samples: S, draws per datum.
-            generator: of the CPU.
+            generator: a random number generator of the CPU.
 
         Returns:
-            The categories that were drawn, (b, S, D) int64, and log q(z|x) of them, (b, S).
+            The drawn categories, (b, S, D) int64, and their log q(z|x), (b, S).
         """
 
     @abstractmethod
     def entropy(self) -> Tensor | None:
-        """-E_q[log q(z|x)], (B,); None where it is not known without draws."""
+        """-E_q[log q(z|x)], (B,); None if it can only be estimated from draws."""
 
     @abstractmethod
     def marginals(self) -> Tensor:
@@ -72,7 +72,11 @@ class EnumerablePosterior(Posterior):
 
     @abstractmethod
     def expectation(self, value: Tensor) -> Tensor:
-        """E_q[value(z)], (B,), of the values of all codes, (1, K^D) or (B, K^D)."""
+        """E_q[value(z)], (B,).
+
+        Args:
+            value: (1, K^D) or (B, K^D), the values of all codes.
+        """
 
 
 @overload
@@ -85,7 +89,7 @@ def posterior_of(q: TorchDistribution, *, tabulate: bool) -> Posterior:
     Args:
         q: batch shape (B,), event shape (D, K). A product of categoricals, a `SequentialCodes`, or
             any other distribution over one-hot codes that has `log_prob`.
-        tabulate: whether log q of all K^D codes may be computed, where q is no product.
+        tabulate: whether log q of all K^D codes may be computed. It is not needed for a product.
 
     Raises:
         TypeError: q is neither a product nor a `SequentialCodes`, and `tabulate` is False.
@@ -141,14 +145,14 @@ class FactorisedPosterior(EnumerablePosterior):
         return code_log_probs(self.log_q)
 
     def expectation(self, value: Tensor) -> Tensor:
-        """E_q[value(z)], (B,), summed latent by latent from the last on, without q of all codes."""
+        """E_q[value(z)], (B,), summed over one latent after the other, from the last one on."""
         for q in reversed(self.log_q.exp().unbind(1)):  # (B, K)
             value = _mean(q, value.unflatten(-1, (-1, q.shape[-1])))
         return value.squeeze(-1)
 
 
 class TabulatedPosterior(EnumerablePosterior):
-    """Any q(z|x), held as a table of all its codes.
+    """Any q(z|x), as a table of log q(z|x) of all codes.
 
     Args:
         log_q: log q(z|x), (B, K^D), in the order of `enumerate_codes`.
@@ -163,7 +167,7 @@ class TabulatedPosterior(EnumerablePosterior):
     def draw(
         self, rows: slice, num_samples: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Code number min {c : F(c) > u}, u ~ U[0, 1), F(c) the sum of q over codes 0 to c."""
+        """Code number min {c : F(c) > u}, u ~ U[0, 1), where F(c) is the sum of q over 0 ... c."""
         log_q = self.log_q[rows]
         uniforms = _uniforms(len(log_q), num_samples, 1, generator).squeeze(-1)
         number = _inverse(log_q, uniforms)
@@ -217,16 +221,16 @@ class SequentialPosterior(Posterior):
     def marginals(self) -> Tensor:
         """Log of the mean of q(z_d | z_1 ... z_{d-1}, x) over draws of z_1 ... z_{d-1}, (B, D, K).
 
-        There are `CONDITIONALS` draws per datum, always by the same seed.
+        There are `CONDITIONALS` draws per datum, always of the same seed.
         """
         generator = torch.Generator().manual_seed(0)
         conditionals = self._ancestral(self.q, CONDITIONALS, generator)[2]  # (B, S, D, K)
         return conditionals.exp().mean(1).log()
 
     def mode(self) -> Tensor:
-        """The most probable category of one latent after the other, (B, D).
+        """The most probable category of each latent, given those of the latents before it, (B, D).
 
-        So a code that is more probable as a whole can be missed.
+        Another code can have a higher probability as a whole.
         """
         code = self._nothing(self.q, 1)
         for _ in range(self.q.event_shape[0]):
@@ -262,7 +266,7 @@ def _mean(q: Tensor, value: Tensor) -> Tensor:
     weight = q.unsqueeze(-1)
     total = (value @ weight).squeeze(-1)
     if total.isnan().any():
-        # A category of probability zero contributes nothing, though its value may be -inf.
+        # A category of probability zero contributes 0, even if its value is -inf.
         total = (torch.where(q.unsqueeze(-2) > 0, value, 0) @ weight).squeeze(-1)
     return total
 
@@ -276,7 +280,7 @@ def _uniforms(batch: int, num_samples: int, num_latents: int, generator: torch.G
 def _inverse(log_q: Tensor, uniforms: Tensor) -> Tensor:
     """Find min {k : F(k) > u}, (..., S), of log-probabilities (..., K) and uniforms (..., S)."""
     cumulative = log_q.cpu().double().exp().cumsum(-1)
-    # The last is exactly 1, above every uniform, whatever the sum was rounded to.
+    # Rounding cannot leave the last element below 1, so that it is above every uniform number.
     cumulative = cumulative / cumulative[..., -1:]
     index = torch.searchsorted(cumulative.contiguous(), uniforms.contiguous(), right=True)
     return index.clamp(max=log_q.shape[-1] - 1).to(log_q.device)

@@ -1,4 +1,4 @@
-"""What torch and Pyro keep once per process, for one thread at a time."""
+"""A lock for the state of torch and Pyro that all threads of a process share."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK
 
 PROCESS_STATE = threading.RLock()
-"""Held by whatever in this library sets, or relies on, what is one for the whole process: torch's
-global generators, Pyro's stack of handlers, its checks and its parameter store. So threads take
-turns. What a thread draws from the global generators on its own, no lock can see."""
+"""Lock of the state that the whole process shares: torch's global generators, and Pyro's stack of
+handlers, checks and parameter store. Code of this library that changes or needs this state holds
+the lock, so threads take turns. Code of other threads that draws from the global generators does
+not hold it."""
 
 
 @contextmanager
 def without_checks(off: bool = True) -> Iterator[None]:
-    """Without Pyro's checks, unless `off` is False."""
+    """Turn Pyro's checks off inside, or on if `off` is False."""
     with nullcontext() if _in_autograd() else PROCESS_STATE, pyro.validation_enabled(not off):
         yield
 
 
 class OneThread(Messenger):
-    """Inside, a Pyro statement of another thread raises an error there.
+    """Inside, a Pyro statement in another thread raises an error in that thread.
 
-    The handlers of this thread would take it for a statement of their own program.
+    Otherwise, the handlers of this thread would treat it as a statement of their own program.
     """
 
     def __enter__(self) -> OneThread:
@@ -43,7 +44,7 @@ class OneThread(Messenger):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Where another thread failed, Pyro has removed all handlers that came after its own.
+        # If another thread failed, Pyro has removed all handlers that came after its own.
         alone = _PYRO_STACK[-1:] == [self]
         if self in _PYRO_STACK:
             _PYRO_STACK.remove(self)
@@ -57,16 +58,16 @@ class OneThread(Messenger):
 
 
 def _in_autograd() -> bool:
-    """Whether this is a thread of autograd's own, which Python knows only as a dummy.
+    """Whether this is a thread of autograd, for which Python has a dummy object only.
 
-    On a GPU it runs a checkpoint anew, for a thread that waits and may hold the lock.
+    On a GPU it computes checkpoints again, for a thread that waits and may hold the lock.
     """
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
 def _message(thread: str) -> str:
     return (
-        "Expected Pyro programs of one thread at a time, whose handlers the whole process shares; "
-        f"got some of another thread while {thread} trained a model. Run them before or after, or "
-        "in a process of their own."
+        "Expected Pyro programs of one thread at a time, since Pyro's handlers are shared by the "
+        f"whole process; got one in another thread while {thread} trained a model. Run it before "
+        "or after, or in its own process."
     )

@@ -1,4 +1,4 @@
-"""Distributions over codes whose latents follow one another, and the network that gives them."""
+"""Distributions over codes in which each latent depends on the latents before it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from pyro_dvae.codes import (
 from pyro_dvae.displays import named
 
 _CODE_ELEMENTS = 2**23
-"""Elements of one-hot codes, (codes, D, K), whose log-probability is computed at once."""
+"""Largest number of elements of the one-hot codes, (codes, D, K), that are scored at once."""
 
 
 class SequentialCodes(TorchDistribution):
     """p(z) = prod_d p(z_d | z_1 ... z_{d-1}), event (D, K): D one-hot latents one after the other.
 
-    A subclass says `conditional`; scores and ancestral draws follow, both exact.
+    A subclass defines `conditional`. Log-probabilities and ancestral draws follow from it, and both
+    are exact.
 
     Args:
-        batch_shape: of the distribution.
+        batch_shape: batch shape of the distribution.
         num_latents: D.
         num_categories: K.
     """
@@ -65,12 +66,21 @@ class SequentialCodes(TorchDistribution):
         return torch.empty(0)
 
     def rows(self, index: slice) -> SequentialCodes:
-        """The distribution of some data, of a batch (B,); what a guide's must know."""
-        raise NotImplementedError(f"{type(self).__name__} is no guide's distribution.")
+        """The distribution of some of the B data, if the batch shape is (B,).
+
+        The distribution of a guide must define it.
+
+        Args:
+            index: slice of the data.
+        """
+        raise NotImplementedError(
+            f"Expected a distribution with the method rows(index), which a guide needs; got "
+            f"{type(self).__name__} without it. Define rows."
+        )
 
     @property
     def support(self) -> constraints.Constraint:
-        """One-hot codes."""
+        """All (D, K) one-hot codes."""
         return constraints.independent(constraints.one_hot, 1)
 
     def __repr__(self) -> str:
@@ -104,17 +114,16 @@ class SequentialCodes(TorchDistribution):
 
 
 class CausalNetwork(nn.Module):
-    """Logits of latent d from the latents before it, and from features of its own.
+    """p(z_d | z_1 ... z_{d-1}, c) = softmax(V_d h_d + v_d), one layer h_d per latent.
 
-    p(z_d | z_1 ... z_{d-1}, c) = softmax(V_d h_d + v_d), h_d = relu(b_d + A_d c_d + B_d [z_1 ...
-    z_{d-1}]).
+    h_d = relu(b_d + A_d c_d + B_d [z_1 ... z_{d-1}]), and c_d are features of latent d.
 
     Args:
         num_latents: D.
         num_categories: K.
-        width: size of h_d.
-        num_features: size of c_d, 0 for none.
-        uniform: begin with V_d = v_d = 0, so that every conditional is uniform.
+        width: number of units of h_d.
+        num_features: number of features c_d; 0 for none.
+        uniform: whether V_d and v_d begin at 0. Then every conditional is uniform at first.
     """
 
     def __init__(
@@ -150,14 +159,15 @@ class CausalNetwork(nn.Module):
         )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.extra_repr()})"  # without its D layers of each kind
+        return f"{type(self).__name__}({self.extra_repr()})"  # without its many layers
 
     def forward(self, prefix: Tensor, features: Tensor | None = None) -> Tensor:
         """Logits of z_{d+1} given z_1 ... z_d and c, (..., K).
 
         Args:
-            prefix: (..., d, K), relaxed or one-hot.
-            features: (..., D, num_features), broadcast against the prefix.
+            prefix: (..., d, K) codes z_1 ... z_d, relaxed or one-hot.
+            features: (..., D, num_features), c. Its leading dimensions broadcast against those of
+                the prefix.
         """
         latent = prefix.shape[-2]
         hidden = self.bias[latent]
@@ -169,10 +179,10 @@ class CausalNetwork(nn.Module):
 
 
 class CausalCodes(SequentialCodes):
-    """p(z) = prod_d softmax(s_d + logits of a `CausalNetwork`).
+    """p(z) = prod_d softmax(s_d + l_d(z_1 ... z_{d-1}))(z_d), with logits l_d of a network.
 
     Args:
-        network: of the conditionals.
+        network: gives the logits of each latent.
         features: (*batch, D, F), or None for a network without features.
         shift: s, (*batch, D, K), or None for 0.
     """
@@ -200,7 +210,7 @@ class CausalCodes(SequentialCodes):
         return logits.log_softmax(-1)
 
     def rows(self, index: slice) -> CausalCodes:
-        """Those with some of the features, (B, D, F)."""
+        """The distribution of some of the B data, if the features have shape (B, D, F)."""
         parts = (None if part is None else part[index] for part in (self.features, self.shift))
         return CausalCodes(self.network, *parts)
 
@@ -209,34 +219,39 @@ def conditional_logits(codes: Any, prefix: Tensor) -> Tensor:
     """Log p(z_{d+1} | z_1 ... z_d) of a sequential or a factorised distribution, (..., K).
 
     Args:
-        codes: with event (D, K).
-        prefix: (..., d, K).
+        codes: a distribution with event shape (D, K).
+        prefix: (..., d, K) one-hot codes z_1 ... z_d.
 
     Raises:
-        TypeError: the distribution's conditionals are not known.
+        TypeError: the distribution is neither, so that its conditionals are not known.
     """
     if isinstance(codes, SequentialCodes):
         return codes.conditional(prefix)
     logits = code_logits(codes)
     if logits is None:
         raise TypeError(
-            f"Expected codes whose latents follow one another; got {type(codes).__name__}, whose "
-            "conditionals are not known. Use a mean-field guide with it, or another prior."
+            "Expected codes with known conditionals p(z_d | z_1 ... z_{d-1}); got "
+            f"{type(codes).__name__}. Use a mean-field guide with it, or another prior."
         )
     return logits[..., prefix.shape[-2], :]
 
 
 def expected_log(weight: Tensor, log_prob: Tensor) -> Tensor:
-    """sum_k w_k log p_k, (..., K) both, where 0 times log 0 is 0."""
+    """sum_k w_k log p_k, (...), with 0 log 0 = 0.
+
+    Args:
+        weight: (..., K), w.
+        log_prob: (..., K), log p.
+    """
     return (weight * log_prob.masked_fill((weight == 0) & log_prob.isneginf(), 0)).sum(-1)
 
 
 def batch_conditional(codes: SequentialCodes, prefix: Tensor) -> Tensor:
-    """Log p(z_{d+1} | z_1 ... z_d) of S prefixes for each of a batch, (S, B, K).
+    """Log p(z_{d+1} | z_1 ... z_d) of S prefixes for each of B data, (S, B, K).
 
     Args:
         codes: batch shape (B,), event shape (D, K).
-        prefix: (S, 1, d, K) or (S, B, d, K).
+        prefix: (S, 1, d, K) or (S, B, d, K) one-hot codes z_1 ... z_d.
     """
     logits = codes.conditional(prefix)
     return logits.expand(len(prefix), *codes.batch_shape, codes.event_shape[-1])
@@ -259,7 +274,7 @@ def log_prob_table(codes: TorchDistribution) -> Tensor:
             conditional = wide(batch_conditional(codes, prefixes))  # (K^d, B, K)
             log_p = (log_p.unsqueeze(-1) + conditional.transpose(0, 1)).flatten(1)
         return log_p
-    # Not all codes at once: they are K^D one-hot codes of D K numbers each.
+    # In chunks, since all K^D one-hot codes with D K elements each may not fit into memory.
     size = max(1, _CODE_ELEMENTS // (num_latents * num_categories))
     number = num_codes(num_latents, num_categories)
     chunks = (

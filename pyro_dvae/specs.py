@@ -35,11 +35,10 @@ def build_named(what: str, spec: str, table: Mapping[str, Named], given: Mapping
     """Build what `name` or `name:argument` names.
 
     Args:
-        what: The kind of part, for messages.
-        spec: The name, or name and argument.
-        table: Name -> row.
-        given: Keywords of the classes in the table, such as `num_latents`; each class gets those
-            that it takes.
+        what: the kind of part, such as "prior", for messages.
+        spec: `name` or `name:argument`.
+        table: name -> row.
+        given: keyword arguments, such as `num_latents`. The class gets those that it takes.
 
     Raises:
         ValueError: there is no such name, or the class does not take the argument.
@@ -58,14 +57,14 @@ def build_named(what: str, spec: str, table: Mapping[str, Named], given: Mapping
 
 
 def _parsed(name: str, text: str, keyword: str, default: Any) -> Any:
-    """The text after the colon, of the type of the keyword's default."""
+    """The text after the colon, converted to the type of the keyword's default."""
     if isinstance(default, int):
         try:
             number = int(text)
         except ValueError:
             raise ValueError(
                 f"Expected a whole number after {name}:; got {shortened(text)}. Use "
-                f"{name}:{default}, say."
+                f"{name}:{default}."
             ) from None
         at_least(f"number after {name}:", number, 1)
         return number
@@ -73,20 +72,19 @@ def _parsed(name: str, text: str, keyword: str, default: Any) -> Any:
         pair = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
         if pair is None:
             raise ValueError(
-                f"Expected DxK of the {keyword} layer after {name}:; got {text!r}. Use "
-                f"{name}:4x8, say."
+                f"Expected DxK of the {keyword} layer after {name}:; got {text!r}. Use {name}:4x8."
             )
         return int(pair[1]), int(pair[2])
     try:
         return float(text)
     except ValueError:
         raise ValueError(
-            f"Expected a {keyword} after {name}:; got {text!r}. Use {name}:0.1, say, or {name} "
-            "alone to learn it."
+            f"Expected a {keyword} after {name}:; got {text!r}. Use {name}:0.1, or "
+            f"{name} alone to learn it."
         ) from None
 
 
 def is_code(spec: str) -> bool:
-    """Whether this reads `module:factory`, such as `my_code.parts:StudentT`."""
+    """Whether the text has the form `module:factory`, such as `my_code.parts:StudentT`."""
     module, colon, factory = spec.partition(":")
     return bool(colon) and all(word.isidentifier() for word in [*module.split("."), factory])

@@ -1,4 +1,4 @@
-"""Random streams that do not touch one another."""
+"""Random streams that are independent of one another."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pyro_dvae.process import PROCESS_STATE
 
 
 class RandomStream:
-    """A stream of its own for code that draws from torch's global generators.
+    """A separate stream of random numbers, for code that draws from torch's global generators.
 
-    Inside `with stream:` the global generators continue this stream; outside they are as they
-    were. So neither validation nor the caller's own draws move the stream of the training. One
-    thread is inside at a time, the others wait; but a thread that draws from the global generators
-    without a stream of its own draws from, and moves, the one that is in use.
+    Inside `with stream:`, the global generators continue this stream. Afterwards, they have their
+    old state again. So neither validation nor the caller's own draws change the stream of the
+    training. Only one thread is inside at a time, and others wait. But a thread that uses the
+    global generators without a `RandomStream` draws from the stream that is in use, and changes it.
 
     Args:
-        seed: where the stream starts.
-        device: whose generator is taken along with the CPU's.
+        seed: seed of the stream.
+        device: a device whose generator belongs to the stream, besides the CPU's.
     """
 
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
@@ -32,7 +32,7 @@ class RandomStream:
 
     @property
     def state(self) -> list[Tensor]:
-        """Where the stream is, the CPU's part first."""
+        """The present states of its generators, the CPU's first."""
         return self._inside if self._outside is None else self._get()
 
     @state.setter

@@ -1,4 +1,4 @@
-"""Data as users hold them (arrays, tables, tensors of any type) as tensors of the model's."""
+"""Converts arrays, tables and tensors of any type to tensors of the model's dtype and device."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ _NUMBERS = (bool, int, float, np.number, np.bool_)
 def as_data(x: Any, like: Tensor) -> Tensor:
     """Data as a tensor of the dtype and on the device of `like`.
 
-    A tensor of that dtype on that device is returned as it is. Nothing is rescaled; the likelihood
-    checks the values.
+    A tensor of that dtype on that device is returned as it is. No values are rescaled. The
+    likelihood checks them.
 
     Args:
-        x: (N, *event): a tensor, or whatever NumPy makes an array of: an array, a DataFrame, lists.
+        x: (N, *event): a tensor, or an object that NumPy converts to an array (an array, a
+            DataFrame, lists).
         like: a weight of the model.
 
     Returns:
         (N, *event).
 
     Raises:
-        ValueError: x is neither, holds what are no real numbers, has no rows' dimension, or whole
-            numbers that `like`'s dtype cannot hold; says what to pass.
+        ValueError: x cannot be converted, has elements that are no real numbers, has no dimension
+            of rows, or has whole numbers that the dtype of `like` cannot represent. The message
+            says what to pass.
     """
     given = x if isinstance(x, Tensor) else _shared(_array(x))
     if given.dtype.is_complex or given.layout != torch.strided:
@@ -47,11 +49,11 @@ def as_labels(labels: Any, device: torch.device) -> Tensor:
     """Labels as a tensor on the device; integers of any size become int64.
 
     Args:
-        labels: (N,): a tensor, or whatever NumPy makes an array of.
-        device: the model's.
+        labels: (N,): a tensor, or an object that NumPy converts to an array.
+        device: the model's device.
 
     Raises:
-        ValueError: as `as_data`; the prior checks what the labels are.
+        ValueError: the labels cannot be converted. The prior checks their values.
     """
     given = labels if isinstance(labels, Tensor) else _shared(_array(labels))
     whole = not (given.dtype.is_floating_point or given.dtype.is_complex)
@@ -59,7 +61,7 @@ def as_labels(labels: Any, device: torch.device) -> Tensor:
 
 
 def as_arguments(vae: nn.Module, x: Any, labels: Any = None) -> tuple[Tensor, Tensor | None]:
-    """Data and labels, by `as_data` and `as_labels`, as a model takes them.
+    """Data and labels as tensors for a model, by `as_data` and `as_labels`.
 
     Args:
         vae: a model; the first of its weights says dtype and device.
@@ -71,7 +73,7 @@ def as_arguments(vae: nn.Module, x: Any, labels: Any = None) -> tuple[Tensor, Te
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether its values can be looked at: not in a graph that is made, nor under vmap."""
+    """Whether the values of a tensor can be read: not while a graph is compiled, nor under vmap."""
     return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(tensor))
 
 
@@ -93,8 +95,8 @@ def _array(x: Any) -> np.ndarray[Any, Any]:
         raise ValueError(f"Expected data as a tensor, an array or a table; got {name}. {advice}")
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise ValueError(
-            "Expected data without gaps; got a masked array. Fill what is masked in, or leave its "
-            "rows out."
+            "Expected data without gaps; got a masked array. Fill in the masked elements, or leave "
+            "their rows out."
         )
     try:
         array = np.asarray(x)
@@ -102,19 +104,19 @@ def _array(x: Any) -> np.ndarray[Any, Any]:
             array = array.astype(np.float64)  # a table of columns of several types
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"Expected data as a tensor, an array or a table; got {name} of which NumPy makes no "
-            f"array ({error}). {advice}"
+            f"Expected data as a tensor, an array or a table; got {name}, which NumPy cannot "
+            f"convert to an array ({error}). {advice}"
         ) from error
     if array.dtype.kind not in "biuf":
         raise ValueError(
-            f"Expected data of numbers; got {name} of {_element(array)}. Pass the numeric columns "
-            "alone, or numbers in place of what is not."
+            f"Expected data of numbers; got {name} of {_element(array)}. Pass only the numeric "
+            "columns, or replace all other values by numbers."
         )
     return array
 
 
 def _element(array: np.ndarray[Any, Any]) -> str:
-    """What an array holds that is no number: its dtype, or the type of the first such element."""
+    """The type of elements that are no numbers: the dtype, or the type of the first of them."""
     if array.dtype != object:
         return str(array.dtype)
     odd = next((value for value in array.flat if not isinstance(value, _NUMBERS)), None)
@@ -122,9 +124,9 @@ def _element(array: np.ndarray[Any, Any]) -> str:
 
 
 def _shared(array: np.ndarray[Any, Any]) -> Tensor:
-    """The array as a tensor, in its memory where torch can share that.
+    """The array as a tensor, which shares its memory if torch can.
 
-    Torch knows no other byte orders, strides below 0, read-only memory, nor some of the types.
+    Torch cannot use other byte orders, negative strides, read-only memory, or some of the dtypes.
     """
     kind, size = array.dtype.kind, array.dtype.itemsize
     if (kind == "u" and size > 1) or (kind == "f" and size > 8):
@@ -138,7 +140,7 @@ def _shared(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def _refuse_rounded(given: Tensor, result: Tensor) -> None:
-    """Raise a ValueError where whole numbers are others in the model's precision."""
+    """Raise a ValueError if the model's dtype cannot represent a whole number exactly."""
     changed = result.to(given.dtype) != given
     if changed.any():
         name = str(result.dtype).removeprefix("torch.")
@@ -147,6 +149,6 @@ def _refuse_rounded(given: Tensor, result: Tensor) -> None:
 
 def _refuse_size(value: Any, name: str) -> NoReturn:
     raise ValueError(
-        f"Expected whole numbers that {name} holds exactly; got {value}. Use smaller units, or a "
-        "model in double precision (vae.double())."
+        f"Expected whole numbers that {name} can represent exactly; got {value}. Use smaller "
+        "units, or a model in double precision (vae.double())."
     )

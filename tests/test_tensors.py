@@ -89,8 +89,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "complex64"),
     "sparse": (lambda: _TENSOR.to_sparse(), "sparse_coo"),
     "one number": (lambda: np.float64(1.0), "a single number"),
-    "too large for float32": (lambda: torch.tensor([[2**24 + 1]]), "float32 holds.* 16777217"),
-    "too large for int64": (lambda: np.array([[2**64 - 1]], dtype="u8"), "int64 holds"),
+    "too large for float32": (
+        lambda: torch.tensor([[2**24 + 1]]),
+        "float32 can represent.* 16777217",
+    ),
+    "too large for int64": (lambda: np.array([[2**64 - 1]], dtype="u8"), "int64 can represent"),
 }
 
 

@@ -217,7 +217,7 @@ def test_only_runs_of_the_same_values_are_compared(pdvae: Run) -> None:
     ("options", "message"),
     [
         (["--estimator", "reinmax"], "closed-form KL at site 'z'"),
-        (["--guide", "autoregressive"], "Expected codes whose latents follow one another"),
+        (["--guide", "autoregressive"], "Expected codes with known conditionals"),
     ],
 )
 def test_parts_that_do_not_fit_leave_nothing(pdvae: Run, options: list[str], message: str) -> None:
