@@ -29,12 +29,13 @@ def own_settings() -> Iterator[None]:
         yield
 
 
-def draw(path: Path, figure: Callable[[], Figure]) -> bool:
+def draw(path: Path, figure: Callable[[], Figure], *, quiet: bool = False) -> bool:
     """Write the picture of a run, or say in one line why it could not be drawn.
 
     Args:
         path: the PNG.
         figure: makes it.
+        quiet: whether to say nothing if it could not be drawn.
 
     Returns:
         Whether the picture was drawn.
@@ -45,6 +46,8 @@ def draw(path: Path, figure: Callable[[], Figure]) -> bool:
 
             save_figure(figure(), path)
     except Exception as error:  # what is trained and saved is worth more than a picture
+        if quiet:
+            return False
         reason = "there is too little memory" if is_out_of_memory(error) else str(error)
         complain(f"{path} was not drawn: {reason or type(error).__name__}")
         return False

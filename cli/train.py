@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,14 @@ from .signals import Signals, StopRequest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pyro_dvae import Evaluation
+    from pyro_dvae import EpochRecord, Evaluation
     from pyro_dvae.runs import RunTrainer
+
+
+_SHARE = 0.05
+"""The share of the time of a training that the pictures of its best epochs may take."""
+_FIRST = 3.0
+"""Seconds that the first pictures may take. Most of it is the import of matplotlib."""
 
 
 def train(
@@ -66,6 +73,7 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
     events = event_log(training.folder, trainer.epoch + 1) if tensorboard else None
     value = ESTIMATORS[config.estimator].value if training.keeps_state else "ELBO"
     bar = Progress(config.epochs, trainer.epoch, value, datum_name(training.event_shape))
+    pictures = _Pictures(training)
     with Signals() as signals, bar as progress:
 
         def on_step(step: int, steps: int) -> None:
@@ -80,8 +88,10 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
                 if events is not None:
                     add_epoch(events, record)
                 signals.check()
+                pictures.after(record)
         except StopRequest as stop:
             training.save()
+            pictures.stop()
             raise CommandError(_stopped(training), stop.status) from None
     if trainer.epoch < config.epochs:
         print(f"stopped: no better validation ELBO for {config.patience} epochs")
@@ -111,7 +121,46 @@ def _finish(training: RunTrainer) -> Evaluation | None:
     return scores
 
 
-def _draw(training: RunTrainer) -> None:
+class _Pictures:
+    """Draws the pictures of the best weights so far, so that they are there whenever it ends.
+
+    Args:
+        training: the run that is about to train.
+    """
+
+    def __init__(self, training: RunTrainer) -> None:
+        self._training, self._start = training, time.monotonic()
+        self._spent, self._last = 0.0, _FIRST
+        self._are_new = True
+
+    def after(self, record: EpochRecord) -> None:
+        """Draw after an epoch, if it is the best so far and there is time for it."""
+        if record.is_best:
+            self._are_new = False
+            if self._spent + self._last <= _SHARE * (time.monotonic() - self._start):
+                self._draw()
+
+    def stop(self) -> None:
+        """Draw where the training was told to stop."""
+        if not self._are_new:
+            self._training.trainer.keep_best()
+            self._draw()
+
+    def _draw(self) -> None:
+        start = time.monotonic()
+        _draw(self._training, quiet=True)
+        self._last = time.monotonic() - start
+        self._spent += self._last
+        self._are_new = True
+
+
+def _draw(training: RunTrainer, *, quiet: bool = False) -> None:
+    """Draw the pictures of the weights that the model has.
+
+    Args:
+        training: the run.
+        quiet: whether to say nothing of pictures that cannot be drawn.
+    """
     from pyro_dvae.runs import example_images, sample_grid, shade_of
 
     run, seed = training.run, training.config.seed
@@ -123,9 +172,10 @@ def _draw(training: RunTrainer) -> None:
         caption = f"D={config.num_latents}, K={config.num_categories}, {config.estimator}"
         return elbo_figure(training.records, caption, datum_name(shape))
 
-    draw(folder / "elbo.png", elbo)
+    draw(folder / "elbo.png", elbo, quiet=quiet)
     if datum_name(shape) != "image":
-        print(f"data of shape {shape} are no images: of the pictures only elbo.png was drawn")
+        if not quiet:
+            print(f"data of shape {shape} are no images: of the pictures only elbo.png was drawn")
         return
     shown, x = (
         images.to(training.trainer.device) for images in example_images(run, training.splits)
@@ -147,6 +197,6 @@ def _draw(training: RunTrainer) -> None:
 
         return image_grid(*sample_grid(run, 64, seed=seed))
 
-    draw(folder / "reconstructions.png", reconstructions)
-    draw(folder / "latents.png", latents)
-    draw(folder / "samples.png", samples)
+    draw(folder / "reconstructions.png", reconstructions, quiet=quiet)
+    draw(folder / "latents.png", latents, quiet=quiet)
+    draw(folder / "samples.png", samples, quiet=quiet)

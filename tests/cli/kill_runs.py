@@ -104,7 +104,7 @@ def compare(folder: Path, whole: Path) -> None:
 
 def kill_runs(root: Path, number: int) -> None:
     torch.set_num_threads(1)
-    train._draw = lambda *_: None  # type: ignore[assignment]  # the pictures cost more than the run
+    train._draw = lambda *_, **__: None  # type: ignore[assignment]  # the pictures cost more than the run
     pixels = np.random.default_rng(0).integers(0, 256, (1000, 8, 8), np.uint8)
     np.save(root / "d.npy", pixels)
     settings = [f"--data={root / 'd.npy'}", *SETTINGS]

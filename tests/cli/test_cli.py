@@ -23,7 +23,7 @@ SMALL += ("--hidden", "16")
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_draw", lambda *_: None)
+    monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
 
 
 def test_fit_then_sample(pdvae: Run) -> None:

@@ -33,7 +33,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_default_dtype(torch.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PDVAE_DATA_DIR", raising=False)
-        patch.setattr(train, "_draw", lambda *_: None)
+        patch.setattr(train, "_draw", lambda *_, **__: None)
         with pytest.raises(SystemExit) as stop:
             main(["fit", str(folder), *SMALL])
     assert not stop.value.code
@@ -44,7 +44,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pdvae(pdvae: Run, base: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command beside a run "base". No pictures."""
     shutil.copytree(base, "base")
-    monkeypatch.setattr(train, "_draw", lambda *_: None)
+    monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
     return pdvae
 
 

@@ -33,7 +33,7 @@ SMALL += ["--batch-size=8"]
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_draw", lambda *_: None)
+    monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
 
 
 def grey(*shape: int, seed: int = 0) -> NDArray[np.uint8]:
@@ -233,7 +233,7 @@ def test_data_larger_than_memory_resume_bit_for_bit(
 
 
 def test_names_of_runs_are_fit_for_folders(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_draw", lambda *_: None)
+    monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
     np.save("a b: ü.npy", grey(20, 4))
     assert pdvae("fit", "--data=a b: ü.npy", *SMALL, "--val=4")[0] == 0
     assert Path("runs/a-b-ü-d2k3-rloo-1/weights.safetensors").exists()

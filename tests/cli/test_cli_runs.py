@@ -30,13 +30,14 @@ Run = Callable[..., tuple[int, str, str]]
 SMALL = ["--data=d.npy", "--hidden=8", "--latents=2", "--categories=3", "--device=cpu"]
 SMALL += ["--batch-size=51"]
 """A training of five steps per epoch, which takes some hundredths of a second."""
+DRAW = train._draw
 
 
 @pytest.fixture
 def pdvae(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command beside 300 grey images of 8 x 8. No pictures."""
     np.save("d.npy", np.random.default_rng(0).integers(0, 256, (300, 8, 8), np.uint8))
-    monkeypatch.setattr(train, "_draw", lambda *_: None)
+    monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
     return pdvae
 
 
@@ -165,6 +166,42 @@ def test_a_signal_finishes_the_step_and_saves(
     assert read_state(Path("stopped")).progress["step"] == (step - 1) % 5 + 1
     assert pdvae("fit", "--resume", "stopped")[0] == 0
     same_end(Path("whole"), Path("stopped"))
+
+
+PICTURES = {"elbo.png", "latents.png", "reconstructions.png", "samples.png"}
+
+
+@pytest.mark.parametrize("step", [3, 8])
+def test_an_interrupted_run_leaves_pictures(
+    pdvae: Run, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr(train, "_draw", DRAW)
+    do_at_step(monkeypatch, step, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert pdvae("fit", "run", *SMALL, "--epochs=3")[0] == 130
+    drawn = {path.name for path in Path("run").glob("*.png")}
+    assert drawn == (PICTURES if step > 5 else set())  # of the first epoch, if it is complete
+
+
+def test_pictures_of_the_best_epochs_leave_the_training_as_it_is(
+    pdvae: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pdvae("fit", "without", *SMALL, "--epochs=3")[0] == 0
+    drawn = []
+
+    def draw(*arguments: Any, quiet: bool = False) -> None:
+        drawn.append(quiet)
+        DRAW(*arguments, quiet=quiet)
+
+    monkeypatch.setattr(train, "_draw", draw)
+    monkeypatch.setattr(train, "_SHARE", 1e9)
+    assert pdvae("fit", "with", *SMALL, "--epochs=3")[0] == 0
+    best = [record for record in load_run(Path("with")).metrics if record.is_best]
+    assert drawn == [True] * len(best) + [False]
+    same_end(Path("without"), Path("with"))
+    drawn.clear()
+    monkeypatch.setattr(train, "_SHARE", 1e-9)  # there is no time
+    assert pdvae("fit", "again", *SMALL, "--epochs=3")[0] == 0
+    assert drawn == [False]
 
 
 def test_a_second_signal_stops_at_once(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,7 +242,7 @@ def test_rows_are_scored_and_encoded_in_blocks(hostile: Hostile) -> None:
     grey = np.random.default_rng(0).integers(0, 256, (30_000, 784), dtype=np.uint8)
     np.save("x.npy", grey)
     np.save("small.npy", grey[:500])
-    no_pictures = "import pdvae_cli.train as t; t._draw = lambda *_: None"
+    no_pictures = "import pdvae_cli.train as t; t._draw = lambda *_, **__: None"
     command = ("fit", "run", "--data=small.npy", "--batch-size=100", *SMALL)
     assert hostile(*command, prelude=no_pictures).status == 0
     for command in (("score", "--top=1"), ("encode",)):

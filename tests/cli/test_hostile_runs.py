@@ -17,7 +17,7 @@ from hostile import Hostile
 from pyro_dvae.runs import read_evaluation
 
 SMALL = ("--batch-size=100", "--hidden=8", "--latents=2", "--categories=4", "--device=cpu")
-NO_PICTURES = "import pdvae_cli.train as t; t._draw = lambda *_: None"
+NO_PICTURES = "import pdvae_cli.train as t; t._draw = lambda *_, **__: None"
 
 
 @pytest.fixture(scope="module")
