@@ -99,7 +99,7 @@ def test_conditionals_of_others() -> None:
 
     codes = Other(torch.Size(), D, K)
     assert codes.sample((2,)).shape == (2, D, K)
-    with pytest.raises(NotImplementedError, match="needs; got .* Define rows"):
+    with pytest.raises(NotImplementedError, match=r"needs; got .* Define rows"):
         codes.rows(slice(1))
     normal = torch.distributions.Normal(torch.zeros(D, K), 1.0).expand([D, K])
     with pytest.raises(TypeError, match="Expected codes with known conditionals"):
