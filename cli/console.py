@@ -94,7 +94,7 @@ def surviving_output() -> Iterator[Output]:
     """Let standard output and error survive a closed pipe, a full disk, or no terminal at all.
 
     Yields:
-        Standard output. At the end its `error` tells whether all was written.
+        Standard output. At the end, its `error` is None if everything was written.
     """
     for number in range(3):  # else the next file that is opened becomes standard output
         try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyro_dvae.runs.tables import CodeTable
 
 _DRAWN = 100
-"""The most images in a PNG."""
+"""The largest number of images in a .png file."""
 
 
 def decode(
@@ -69,16 +69,16 @@ def decode(
         loaded, _ = open_run(inputs[0] if len(inputs) == 2 else None, device, trust_code)
         config = loaded.config
         table = read_codes(inputs[-1], config.num_latents, config.num_categories, key)
-    told = f"{len(table.codes)} {'means of p(x|z)' if means else 'draws from p(x|z)'}"
+    title = f"{len(table.codes)} {'means of p(x|z)' if means else 'draws from p(x|z)'}"
     if output.suffix.lower() == ".png":
         only_images(loaded)
         if len(table.codes) > _DRAWN:
-            told = f"the first {_DRAWN} of {told}"
-        _draw(loaded, table.codes[:_DRAWN], means, seed, told, output)
+            title = f"the first {_DRAWN} of {title}"
+        _draw(loaded, table.codes[:_DRAWN], means, seed, title, output)
     else:
         _write(loaded, table, means, seed, output)
     drawn = "" if means else f", seed {seed}"
-    print(f"{output}: {told}, codes of {inputs[-1]}; {weights_of(loaded)}{drawn}")
+    print(f"{output}: {title}, codes of {inputs[-1]}; {weights_of(loaded)}{drawn}")
 
 
 def _draw(run: Run, codes: Tensor, means: bool, seed: int, title: str, output: Path) -> None:
@@ -103,7 +103,7 @@ def _write(run: Run, table: CodeTable, means: bool, seed: int, output: Path) -> 
 
     codes, labels, index = table
     if index is not None and torch.equal(index, torch.arange(len(codes))):
-        index = None  # it tells nothing, and alone the images need no --key
+        index = None  # it says nothing new, and images alone can be read without --key
     blocks = decode_blocks(run.vae, codes, run.config.num_categories, means=means, seed=seed)
     with failed_writes():
         write_rows(output, "images", blocks, len(codes), labels=labels, index=index)

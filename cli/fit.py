@@ -138,7 +138,7 @@ def _new(
 
     target = pick_device(device)
     settings = {name: value for name, value in named.items() if name in _SETTINGS}
-    Config(**settings)  # so that a bad setting is told before the data are read
+    Config(**settings)  # so that a bad setting is reported before the data are read
     how = {name: value for name, value in named.items() if name in READING}
     source = open_source(data, data_dir=data_dir, **how)
     found = check_source(source)

@@ -118,7 +118,7 @@ def gradients(
     done = _followed(rows, len(elbos))
     num = min(batch_size, len(model.source.train))
     about = {"model": model.name, "reference": method, "num_draws": draws, "batch_size": num}
-    _tell(done, model, about, as_json=as_json)
+    _print(done, model, about, as_json=as_json)
     if plot is not None:
         _draw(done, plot)
 
@@ -237,7 +237,7 @@ def _draw(rows: list[GradientStatistics], output: Path) -> None:
         save_figure(gradient_figure(rows), output)
 
 
-def _tell(
+def _print(
     rows: list[GradientStatistics], model: _Model, about: dict[str, Any], *, as_json: bool
 ) -> None:
     if as_json:

@@ -78,7 +78,8 @@ def main(args: list[str] | None = None) -> None:
         status = _run(args)
         output.flush()
         if output.error is not None:
-            reason = getattr(output.error, "strerror", None) or output.error
+            reason = output.error.strerror if isinstance(output.error, OSError) else None
+            reason = reason or str(output.error)
             complain(f"cannot write to standard output ({reason}); all else was done")
             status = status or 1
     sys.exit(status)

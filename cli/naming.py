@@ -25,7 +25,7 @@ OPTIONS = {name: name.replace("_", "-") for name in _SAME.split()} | _RENAMED
 """Setting, as Python names it -> option, without its dashes."""
 
 _SHELL = ' "$&;|<>'
-"""Characters that a shell takes for its own; no name of a part holds one."""
+"""Characters that mean something to a shell. No name of a part has one."""
 _SETTING = re.compile(
     rf"\b({'|'.join(OPTIONS)})="
     r"""("[^"]*"|'[^']*'|\([^()]*\)|\[[^][]*\]|\.\.\.|[\w+:-]+(?:\.\w+)*)"""

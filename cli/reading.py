@@ -1,4 +1,4 @@
-"""What options say, as Python takes it. Nothing here imports torch."""
+"""Turns the texts of options into values that the library takes. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def reading(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def widths(text: str) -> tuple[int, ...]:
-    """The numbers in a text such as "512,256"."""
+    """The numbers in a text such as "300,100"."""
     try:
         return tuple(int(width) for width in text.split(",") if width.strip())
     except ValueError:
-        fail(f"Expected --hidden as numbers with commas between; got {text!r}. Use 512,256, say.")
+        fail(f"Expected --hidden as numbers with commas between; got {text!r}. Try 300,100.")
 
 
 def number_range(text: str | None) -> tuple[float, float] | None:
@@ -42,7 +42,7 @@ def number_range(text: str | None) -> tuple[float, float] | None:
         low, high = map(float, text.split(","))
         return low, high
     except ValueError:
-        fail(f"Expected --range as LOW,HIGH; got {text!r}. Use 0,1, say.")
+        fail(f"Expected --range as LOW,HIGH; got {text!r}. Try 0,1.")
 
 
 def amount(option: str, text: str | None) -> float | str | None:
@@ -61,7 +61,7 @@ def amount(option: str, text: str | None) -> float | str | None:
     if not os.path.exists(path):
         fail(
             f"Expected {option} as a fraction, a number of rows, or a file; got {text[:80]!r}, "
-            "which is not there. Use 0.05, say."
+            "which is not there. Try 0.05."
         )
     return str(Path(path).resolve())
 
@@ -74,5 +74,5 @@ def _names(text: str) -> list[str]:
 def _size(text: str) -> tuple[int, int]:
     height, by, width = text.lower().partition("x")
     if not (by and height.isdecimal() and width.isdecimal() and int(height) and int(width)):
-        fail(f"Expected --size as HEIGHTxWIDTH; got {text!r}. Use 28x28, say.")
+        fail(f"Expected --size as HEIGHTxWIDTH; got {text!r}. Try 28x28.")
     return int(height), int(width)

@@ -26,7 +26,8 @@ def values(config: Config, dtype: Any = None) -> str:
 
     Args:
         config: the run's settings.
-        dtype: of the values as stored, to tell how they become those of the likelihood.
+        dtype: the type of the stored values. If it is given, the text says how they become those
+            that the likelihood takes.
     """
     from pyro_dvae.data import describe_kind, kind_of
     from pyro_dvae.runs import own_code
@@ -42,11 +43,11 @@ def values(config: Config, dtype: Any = None) -> str:
 
 
 def progress_of(config: Config, epochs: Sequence[EpochRecord]) -> str:
-    """How far a training came: "complete, 50 of 50 epochs".
+    """How far a training has come, such as "complete, 20 of 20 epochs".
 
     Args:
         config: the run's settings.
-        epochs: those that are complete.
+        epochs: the records of the complete epochs.
     """
     from pyro_dvae.runs import training_status
 
@@ -55,14 +56,14 @@ def progress_of(config: Config, epochs: Sequence[EpochRecord]) -> str:
 
 
 def stored_figures(run: RunInfo, part: str) -> tuple[Evaluation | None, str]:
-    """The stored figures of a run's weights, or None and what to do.
+    """The stored figures of a run's weights; or None, and a text that says how to get them.
 
     Args:
         run: the run.
-        part: of its data, "test" say.
+        part: the part of its data, such as "test".
 
     Raises:
-        ValueError: a damaged file.
+        ValueError: a file of the run is damaged.
     """
     from pyro_dvae.runs import stored_evaluation
 
@@ -77,7 +78,7 @@ def stored_figures(run: RunInfo, part: str) -> tuple[Evaluation | None, str]:
 
 
 def scanned(found: Scan) -> str:
-    """What a look at all data found, in one line."""
+    """What the scan of all data found, in one line."""
     shape = " x ".join(map(str, found.event_shape)) or "a single number"
     distinct = "" if found.num_distinct is None else f" ({found.num_distinct} distinct)"
     classes = "" if found.classes is None else f", {len(found.classes)} classes"
@@ -89,11 +90,11 @@ def scanned(found: Scan) -> str:
 
 
 def report(scores: Evaluation, part: str, config: Config, datum: str = "image") -> None:
-    """Print every figure, those that come from draws with ± one standard error.
+    """Print every figure, with ± one standard error if it comes from draws.
 
     Args:
         scores: the figures.
-        part: of the data, "test" say.
+        part: the part of the data, such as "test".
         config: the run's settings.
         datum: what a datum is called.
     """
@@ -160,8 +161,8 @@ def _term(scores: Evaluation, name: str, label: str, sign: int) -> str:
 
 
 def figure(scores: Evaluation, name: str, *, sign: int = 1, places: int = 2) -> str:
-    """A figure, times the sign, with its standard error where it comes from draws."""
-    # + 0.0, for -0.00 would puzzle.
+    """A figure times the sign, with its standard error if it comes from draws."""
+    # -0.0 + 0.0 is 0.0, so that -0.00 is never printed.
     value = round(sign * getattr(scores, name), places) + 0.0
     error = scores.standard_errors.get(name)
     return f"{value:.{places}f}" + ("" if error is None else f" ± {error:.2g}")
@@ -175,11 +176,11 @@ def setting(value: Any) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> str:
-    """Lines of columns two blanks apart.
+    """Lines of a table, with two blanks between the columns.
 
     Args:
-        rows: texts, as many in each.
-        sides: for each column "<", aligned at the left, or ">", at the right.
+        rows: the texts of each row, one per column.
+        sides: one character per column: "<" aligns it at the left, ">" at the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -25,7 +25,7 @@ def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
 
 
 def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run, Any]:
-    """A run, the newest if it is None, with its model on the device; and the device."""
+    """The run in a folder with its model on the device, and the device. None is the newest run."""
     from .devices import pick_device
 
     target = pick_device(device)
@@ -35,7 +35,7 @@ def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run
 
 
 def load(folder: Path | None, trust_code: bool) -> Run:
-    """A run, the newest if it is None. Where code is trusted, a line says which."""
+    """The run in a folder; None is the newest run. If code is trusted, a line says which."""
     from pyro_dvae.runs import load_run, newest_run
 
     folder = folder or newest_run()
@@ -54,7 +54,7 @@ def say_what_is_trusted(folder: Path) -> None:
 
 
 def weights_of(run: Run) -> str:
-    """Which weights were used, in words."""
+    """A text that says which weights were used."""
     return f"{run.folder}, weights of epoch {run.epoch}"
 
 
@@ -81,7 +81,7 @@ def refuse_too_many_codes(config: Config, option: str, mend: str) -> None:
 
 @contextmanager
 def failed_writes() -> Iterator[None]:
-    """Tell of a failed write in one line, with exit status 1."""
+    """Report a failed write in one line, with exit status 1."""
     try:
         yield
     except OSError as error:

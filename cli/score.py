@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from pyro_dvae.runs import PreparedRows
 
 _BLOCK = 256
-"""How many data are scored at once."""
+"""The number of data that are scored at once."""
 _SHOWN = 20
+"""The number of data that are shown, where the user names no number and no file."""
 _LISTED = 2**14
-"""How many figures are Python numbers at once, which take five times the memory of a tensor."""
+"""The number of figures that are Python numbers at a time. They take five times the memory of a
+tensor."""
 
 
 class Bound(str, Enum):
