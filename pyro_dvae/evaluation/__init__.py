@@ -1,4 +1,4 @@
-"""Evaluation of a model on data: exact figures where K^D codes can be summed, bounds beyond."""
+"""Evaluation of a model on data: the ELBO, tighter bounds, log p(x), and the use of codes."""
 
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.evaluation.evaluation import evaluate

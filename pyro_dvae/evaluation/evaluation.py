@@ -29,24 +29,26 @@ def evaluate(
 ) -> Evaluation:
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) of a data set, its parts, bounds and log p(x).
 
-    Where all codes are summed, log p(x) - ELBO = KL(q(z|x) || p(z|x)), which is 0 where q is the
-    posterior (Eqs. 31 to 39 of [JL25]; the ELBO and its parts are Eqs. 82, 83 and 86). In
-    expectation ELBO <= importance-weighted bound <= log p(x).
+    log p(x) - ELBO = KL(q(z|x) || p(z|x)) is 0 if q is the posterior (Eqs. 31 to 39 of [JL25]; the
+    ELBO and its parts are Eqs. 82, 83 and 86). It is known if all codes are summed over. In
+    expectation, ELBO <= importance-weighted bound <= log p(x).
 
     Args:
-        vae: the model; it is put into eval mode meanwhile, and no global random stream moves.
+        vae: the model. It is in eval mode meanwhile. No global random stream is used.
         x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table. It
             is converted to the dtype and the device of the model.
-        labels: (N,) integers, where the prior is conditional on labels; then each p(z) is p(z|y),
-            and log p(x) is log p(x|y). Else None.
-        importance_samples: k >= 2, draws of z per datum for the importance-weighted bound; None
-            leaves the bound out.
+        labels: (N,) integers if the prior is conditional on labels; then each p(z) is p(z|y), and
+            log p(x) is log p(x|y). Otherwise None.
+        importance_samples: k >= 2, draws of z per datum for the importance-weighted bound; None for
+            no such bound.
         exact: True for expectations and log p(x) as sums over all K^D codes, which needs
-            K^D <= 65,536 (`MAX_CODES`); False for draws; None for sums where they are cheap: where
-            p(x|z) is a matrix product, or takes at most 4 million numbers per datum.
-        num_samples: draws of z per datum where expectations are no sums, at least 2.
-        batch_size: data that are encoded at once; memory grows with it, the result does not change.
-        seed: of all draws.
+            K^D <= 65,536 (`MAX_CODES`); False for expectations from draws; None for sums if they
+            are cheap, that is, if p(x|z) is a matrix product, or if they need at most 4 million
+            numbers per datum.
+        num_samples: draws of z per datum if expectations are not sums, at least 2.
+        batch_size: data that are encoded at once. Memory grows with it. The result does not depend
+            on it.
+        seed: seed of all draws.
 
     Raises:
         ValueError: an argument is out of range, x is outside the support, or K^D is too large.
@@ -96,17 +98,17 @@ def _summary(
     }
     kl = -log_prior - entropy
     if "kl" not in errors:
-        kl = max(kl, 0.0)  # which a sum without draws misses by rounding alone
+        kl = max(kl, 0.0)  # rounding alone can make the KL negative
     if bound is not None:
         errors["importance_gap"] = math.hypot(
             errors.get("importance_bound", 0.0), errors.get("elbo", 0.0)
         )
         if log_marginal is not None:
             errors["remaining_gap"] = errors.get("importance_bound", 0.0)
-    if terms.prior_error:  # the same for all data: the mean does not lessen it
+    if terms.prior_error:  # one error for all data, so their mean does not reduce it
         known = {"importance_bound": bound, "log_marginal": log_marginal}
         moved = [name for name, value in known.items() if value is not None]
-        for name in ("elbo", "log_prior", "kl", *moved):  # in the gaps between them log Z cancels
+        for name in ("elbo", "log_prior", "kl", *moved):  # log Z cancels in their gaps
             errors[name] = math.hypot(errors.get(name, 0.0), terms.prior_error)
     bits = None if num_elements is None else 1 / (num_elements * math.log(2))
     if bits is not None and "elbo" in errors:

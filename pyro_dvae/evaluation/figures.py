@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 _ROUNDING = 1e-7
-"""Relative error that rounding alone explains."""
+"""Relative difference of two figures up to which rounding explains it."""
 _CHANCE = 4.5
-"""Standard errors that chance alone explains."""
+"""Difference of two figures, in standard errors, up to which chance explains it."""
 _SHOWN_LATENTS = 20
-"""Latents with a row in a notebook's table."""
+"""Largest number of latents that a notebook's table shows."""
 
 
 class _Row(NamedTuple):
@@ -28,10 +28,10 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Means over N data, in nats per datum where nothing else is said.
+    """Means over N data, in nats per datum unless another unit is given.
 
-    It is what `evaluate` returns. A notebook shows it as a table. `pandas.DataFrame` makes a frame
-    of several: `pandas.DataFrame([one.to_dict(), other.to_dict()])`.
+    `evaluate` returns it. A notebook shows it as a table. Several of them make a data frame:
+    `pandas.DataFrame([one.to_dict(), other.to_dict()])`.
     """
 
     elbo: float
@@ -45,27 +45,29 @@ class Evaluation:
     kl: float
     """KL(q(z|x) || p(z)) = -log_prior - entropy."""
     log_marginal: float | None
-    """log p(x), summed over all K^D codes; None where they were not summed."""
+    """log p(x), summed over all K^D codes; None if they were not summed over."""
     importance_bound: float | None
-    """The importance-weighted bound, in expectation between the ELBO and log p(x); or None."""
+    """E[log 1/k sum_i p(x, z_i) / q(z_i|x)], the importance-weighted bound, between the ELBO and
+    log p(x) in expectation; None if it was not computed."""
     importance_samples: int | None
     """k, the draws per datum of the importance-weighted bound; None without that bound."""
     posterior_gap: float | None
-    """log_marginal - elbo = KL(q(z|x) || p(z|x)), what is lost since q is not the posterior."""
+    """log_marginal - elbo = KL(q(z|x) || p(z|x)), 0 if q is the posterior."""
     importance_gap: float | None
     """importance_bound - elbo."""
     remaining_gap: float | None
-    """log_marginal - importance_bound, what more draws could gain."""
+    """log_marginal - importance_bound, which tends to 0 as k grows."""
     bits_per_dimension: float | None
-    """-elbo / (P log 2), in bits, P elements in a datum; None where x is continuous."""
+    """-elbo / (P log 2), in bits, where P is the number of elements per datum; None if x is
+    continuous."""
     standard_errors: dict[str, float]
     """Name of a figure above -> its standard error.
 
-    The error is that over the draws of z, and of the estimate of log Z of a Boltzmann prior with
-    too many codes. A figure without an entry is exact.
+    It is the error from the draws of z. If log Z of a Boltzmann prior is an estimate, it includes
+    the error of that estimate. A figure without an entry is exact.
     """
     kl_per_latent: tuple[float, ...] | None
-    """KL(q(z_d|x) || p(z_d)), D numbers; None where the latents of prior or guide are dependent."""
+    """KL(q(z_d|x) || p(z_d)), D numbers; None if the latents of prior or guide are dependent."""
     information_per_latent: tuple[float, ...]
     """I(x; z_d) = KL(q(z_d|x) || mean over the data of q(z_d|x)), D numbers (Hoffman & Johnson
     2016, "ELBO surgery")."""
@@ -81,7 +83,7 @@ class Evaluation:
     """N."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields by name, as `json` writes them and reads them again: lists for tuples."""
+        """All fields by name, with lists in place of tuples, as `json` reads and writes them."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -102,7 +104,7 @@ class Evaluation:
         return "\n".join([*lines, f"  {self._usage()}"])
 
     def _repr_html_(self) -> str:
-        """Tables for a notebook: the figures, and what each latent carries."""
+        """Tables for a notebook: the figures, and the information of each latent."""
         figures = [
             [
                 row.label,
@@ -135,7 +137,7 @@ class Evaluation:
         )
 
     def _rows(self) -> list[_Row]:
-        """The figures that are known, in the order in which they are read."""
+        """The known figures, in the order in which they are shown."""
         bound = f"bound({self.importance_samples})"
         rows = [
             ("ELBO", "elbo", self.elbo, "E_q[log p(x|z)] - KL"),
@@ -169,10 +171,10 @@ class Evaluation:
 
 
 def ordering(evaluation: Evaluation) -> str:
-    """Say in one line whether ELBO <= bound(k) <= log p(x) holds, or by how much not and why.
+    """One line: whether ELBO <= bound(k) <= log p(x) holds, or by how much it fails, and why.
 
     Args:
-        evaluation: of `evaluate`; a figure that it left out is left out here.
+        evaluation: the result of `evaluate`. Figures that are None are left out.
     """
     errors = evaluation.standard_errors
     figures = [
@@ -210,7 +212,13 @@ def _number(value: float) -> str:
 
 
 def _table(heads: list[str], rows: list[list[str]], numbers: range) -> str:
-    """An HTML table; the columns of these numbers are aligned at the right."""
+    """An HTML table.
+
+    Args:
+        heads: the heads of the columns.
+        rows: the cells of each row.
+        numbers: indices of the columns that are aligned at the right.
+    """
 
     def line(tag: str, texts: list[str]) -> str:
         sides = ["right" if i in numbers else "left" for i in range(len(texts))]

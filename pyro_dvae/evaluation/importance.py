@@ -20,15 +20,15 @@ def draw_in_chunks(
 ) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
     """Draw z ~ q(z|x), chunk by chunk, in the order of the data.
 
-    A chunk is several data with all their draws; or, where the draws of one datum exceed the
-    limit, one datum with some of its draws.
+    A chunk is several data with all their draws. If one datum has more draws than the limit, a
+    chunk is one datum with some of its draws.
 
     Args:
         posterior: q(z|x) of B data.
         num_data: B.
         num_samples: S, draws per datum.
-        limit: the most codes in a chunk; the draws do not change with it.
-        generator: of the CPU.
+        limit: the largest number of codes in a chunk. The draws do not depend on it.
+        generator: a random number generator of the CPU.
 
     Yields:
         The slice of the data, the slice of their draws, the categories (b, s, D) and log q (b, s).
@@ -55,11 +55,11 @@ def importance_bound(
 
     Args:
         posterior: q(z|x) of B data.
-        log_joint: gives log p(x, z), (b, s), for a slice of the data and categories (b, s, D).
+        log_joint: maps a slice of the data, and categories (b, s, D), to log p(x, z), (b, s).
         num_data: B.
         num_samples: k, draws per datum.
-        limit: the most codes that are drawn at once; the result does not change with it.
-        generator: of the CPU.
+        limit: the largest number of codes that are drawn at once. The result does not depend on it.
+        generator: a random number generator of the CPU.
 
     Returns:
         One estimate per datum in nats, (B,), and its variance over the draws, (B,).
@@ -79,11 +79,11 @@ def importance_bound(
 def log_mean_exp(log_weights: Tensor) -> tuple[Tensor, Tensor]:
     """Log 1/k sum_i w_i, and its variance by the jackknife, (k-1)/k sum_i (l_i - mean l)^2.
 
-    l_i = log sum_{j != i} w_j leaves draw i out. Where no weight dominates, this is the variance of
-    the delta method, sum_i v_i^2 - 1/k with v the normalised weights. The delta method's variance
-    never exceeds 1, though. Where q misses the posterior, as in a trained model, and one draw of
-    many has almost all the weight, it understates the error tenfold. The jackknife then depends on
-    the distance to the next weight.
+    l_i = log sum_{j != i} w_j leaves draw i out. If no weight dominates, this is the variance of
+    the delta method, sum_i v_i^2 - 1/k, where v are the normalised weights. But the delta method's
+    variance never exceeds 1. If q is far from the posterior, one draw of many can have almost all
+    the weight, and the delta method then gives a tenth of the error. The jackknife depends on how
+    far the second largest weight is from the largest.
 
     Args:
         log_weights: log w, (B, k), k >= 2.
@@ -94,10 +94,10 @@ def log_mean_exp(log_weights: Tensor) -> tuple[Tensor, Tensor]:
     num_samples = log_weights.shape[-1]
     total = log_weights.logsumexp(-1)
     left_out = torch.log1p(-(log_weights - total[:, None]).exp())  # (B, k), l_i - l
-    # 1 - v loses its digits where v is almost 1, which only the largest weight can be.
+    # 1 - v loses its digits if v is almost 1. Only the largest weight can be.
     largest = log_weights.argmax(-1, keepdim=True)
     rest = log_weights.scatter(-1, largest, -math.inf).logsumexp(-1)
     left_out.scatter_(-1, largest, (rest - total)[:, None])
     variance = left_out.var(-1, correction=0) * (num_samples - 1)
-    # Where all weights but one are 0, nothing is known about further draws.
+    # If all weights but one are 0, the variance is unknown.
     return total - math.log(num_samples), variance.nan_to_num(nan=math.inf)

@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from pyro_dvae.vae import DiscreteVAE
 
 _CHECKED = 10_000
-"""Data whose support is checked at once: each check makes several masks of their size."""
+"""Data whose support is checked at once. Each check makes several masks of their size."""
 
 _CHUNK_ELEMENTS = 2**23
-"""Elements of data under different codes, (codes, data, P), or of the codes themselves, (codes, D,
-K), that are held at once."""
+"""Largest number of elements in memory at once, of data under several codes, (codes, data, P), or
+of the codes themselves, (codes, D, K)."""
 
 _KEPT_ELEMENTS = 2**26
-"""Most parameters of p(x|z) under all codes, (K^D, P), that are kept for all blocks of data. Where
-there are more, every block decodes all codes again."""
+"""Largest number of parameters of p(x|z) under all codes, (K^D, P), that are kept for all blocks of
+data. If there are more, all codes are decoded again for every block."""
 
 _LOOKED_UP = 2**21
-"""Categories that are drawn at once, (data, draws, D), where log-probabilities are looked up."""
+"""Categories that are drawn at once, (data, draws, D), if a table has their log-probabilities."""
 
 _MOST_CANCELLED = 2048.0
-"""Nats of terms that cancel in one log p(x|z), above which it is summed in double precision.
+"""If terms of more nats than this cancel in one log p(x|z), it is summed in double precision.
 
-A matrix product in float32 has an error of some 2.5e-7 of these terms. So what stays in float32 is
-right to about 5e-4 nats. A decoder that is trained on MNIST is far below: 220 nats after 20 epochs
-of the sample. Always in double precision, `evaluate` of 10,000 images and 4,096 codes would take
-1.8 times as long.
+A matrix product in float32 has an error of about 2.5e-7 of these terms. So a sum in float32 is
+right to about 5e-4 nats. A decoder that is trained on MNIST is far below the limit: it has 220 nats
+after 20 epochs on the sample. If all sums were in double precision, `evaluate` of 10,000 images and
+4,096 codes would take 1.8 times as long.
 """
 
 
 @contextmanager
 def unchecked(vae: DiscreteVAE) -> Iterator[None]:
-    """Without Pyro's checks of the data, where the likelihood checks them: all of them, once.
+    """Without Pyro's checks of the data, if the likelihood has checked all of them once.
 
     Threads take turns, since `Trainer` keeps a model in training mode within a step.
     """
-    # A plain module may lack `check` and `support`; then Pyro's checks are all there are.
+    # A plain module may lack `check` and `support`. Then Pyro's checks stay on.
     with PROCESS_STATE, without_checks(isinstance(vae.likelihood, Likelihood)):
         yield
 
@@ -69,11 +69,11 @@ def evaluating(vae: DiscreteVAE) -> Iterator[None]:
 
 
 def precise(p_x: TorchDistribution, likelihood: Likelihood) -> TorchDistribution:
-    """p(x|z) itself, or with its parameters in double precision where float32 would lose digits.
+    """p(x|z) itself, or in double precision if float32 would lose too many digits.
 
     Args:
         p_x: p(x|z) of some codes.
-        likelihood: of the model; `likelihood.cancelled(params)` gives the nats that cancel.
+        likelihood: the model's. `likelihood.cancelled(params)` returns how many nats cancel.
     """
     if not isinstance(p_x, FlatDistribution):
         return p_x
@@ -91,15 +91,15 @@ class Joint:
     Args:
         vae: the model.
         x: the data that will be scored, (N, *event), of the model's dtype and on its device: a
-            tensor, or what serves rows by slices (`ServedRows`). Rows that are served must be
-            checked, by `vae.likelihood.check`, when they are there.
-        labels: (N,) of the data, where the prior is conditional on labels; then each figure of p(z)
-            is one of p(z|y).
-        guided: whether q(z|x) will be asked for too.
+            tensor, or an object that returns slices of rows (`ServedRows`). The caller must check
+            the rows of the latter by `vae.likelihood.check`.
+        labels: (N,) labels of the data if the prior is conditional on labels, else None. With
+            labels, each p(z) is p(z|y).
+        guided: whether q(z|x) will be used too.
 
     Raises:
         ValueError: there are no data, they are outside the support of the likelihood, labels are
-            missing, unknown to the prior or of other data, or the parts of the model do not fit
+            missing, unknown to the prior or not one per datum, or the parts of the model do not fit
             each other (`check_parts`).
     """
 
@@ -116,7 +116,7 @@ class Joint:
         self.prior = vae.prior_codes(classes)
         """p(z), batch shape (); or p(z|y) of each label, batch shape (Y,)."""
         self.prior_error = vae.prior.log_prob_error()
-        """Standard error of log p(z), the same for all codes, where log Z is an estimate."""
+        """Standard error of log p(z), which all codes share; 0 unless log Z is an estimate."""
         self.num_latents, self.num_categories = self.prior.event_shape
         self.num_codes = num_codes(self.num_latents, self.num_categories)
         self.described = describe_codes(self.num_latents, self.num_categories)
@@ -125,24 +125,32 @@ class Joint:
         size, cost = max(1, first[0].numel()), vae.likelihood.cost
         self.num_params = size * vae.likelihood.num_params
         self.numbers = max(1, size * cost)
-        """Numbers that are computed to score a datum under one code."""
+        """How many numbers are computed to score a datum under one code."""
         self.cost = self.num_codes * size * cost
-        """Numbers per datum that are computed to sum over all codes."""
+        """How many numbers per datum are computed to sum over all codes."""
         logits = code_logits(self.prior) if labels is None else None
         self.prior_log_probs = None if logits is None else wide(logits).log_softmax(-1)
-        """Log p(z_d), (D, K), where the latents are independent under the prior, else None."""
+        """Log p(z_d), (D, K), if the latents are independent under the prior; else None."""
         self._kept: list[tuple[Tensor, Any]] = []
 
     def codes_at_once(self, num_data: int) -> int:
-        """How many codes to score so many data under in bounded memory."""
-        # A one-hot code is large itself where there are few latents of many categories.
+        """The number of codes under which data can be scored at once in bounded memory.
+
+        Args:
+            num_data: the number of data.
+        """
+        # With few latents of many categories, the one-hot codes themselves need most memory.
         code = self.num_latents * self.num_categories
         return max(1, _CHUNK_ELEMENTS // max(num_data * self.numbers, self.num_params, code))
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Any]]:
-        """For one `size` codes after the other: log p(z) or log p(z|y), (C, Y), and p(x|z).
+        """Score all codes, C = `size` of them at a time.
 
-        Y is 1 without labels; p(x|z) has batch shape (C, 1).
+        Args:
+            size: C; the last chunk may have fewer.
+
+        Yields:
+            Log p(z), (C, 1), or log p(z|y) of Y labels, (C, Y); and p(x|z), batch shape (C, 1).
         """
         for start in range(0, self.num_codes, size):
             codes = enumerate_codes(
@@ -168,15 +176,18 @@ class Joint:
         for log_p_z, p_x in chunks:
             priors.append(log_p_z.T)
             stop = start + len(log_p_z)
-            # Contiguous first: to transpose and to convert in one go takes twice as long.
+            # `contiguous` first, since to transpose and convert in one step takes twice as long.
             log_likelihood[:, start:stop] = p_x.log_prob(x).T.contiguous()
             start = stop
         return torch.cat(priors, 1), log_likelihood
 
     def drawn(self, x: Tensor, labels: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Log p(z) or p(z|y), and log p(x|z), (B, S) both, of data (B, *event).
+        """Log p(z) or p(z|y), and log p(x|z), (B, S) both, of drawn codes.
 
-        The categories (B, S, D) were drawn for them.
+        Args:
+            x: (B, *event).
+            labels: (B,), or None.
+            index: (B, S, D), the categories of S codes per datum.
         """
         codes = one_hot(index.transpose(0, 1), self.num_categories, dtype=self.dtype)
         p_x = precise(self.vae.decode(codes), self.vae.likelihood)
@@ -201,8 +212,8 @@ def _check_data(vae: DiscreteVAE, x: Any, labels: Tensor | None) -> None:
     if labels is not None:
         if labels.shape != (len(x),):
             raise ValueError(
-                f"Expected a label for each of {len(x)} data; got labels of shape "
-                f"{tuple(labels.shape)}. Pass both of the same rows."
+                f"Expected one label for each of {len(x)} data; got labels of shape "
+                f"{tuple(labels.shape)}. Pass data and labels of the same rows."
             )
         vae.prior.check_labels(labels)
 
@@ -211,13 +222,13 @@ class JointBlock(ABC):
     """log p(z) and log p(x|z) of one block of data, at codes that are drawn for them.
 
     Args:
-        joint: of the model.
+        joint: p(z) and p(x|z) of the model.
         x: (B, *event).
-        labels: (B,), where the prior is conditional on labels.
+        labels: (B,) if the prior is conditional on labels, else None.
     """
 
     draws_at_once: int
-    """Codes, (data, draws), that `drawn` may get at once in bounded memory."""
+    """Largest number of codes, (data, draws), that one call of `drawn` scores in bounded memory."""
 
     def __init__(self, joint: Joint, x: Tensor, labels: Tensor | None) -> None:
         self.joint, self.x, self.labels = joint, x, labels
@@ -227,18 +238,18 @@ class JointBlock(ABC):
         """Log p(z) and log p(x|z) of drawn codes, (b, S) each.
 
         Args:
-            rows: which b of the B data.
-            index: (b, S, D), the categories of S codes for each of them.
+            rows: slice of b of the B data.
+            index: (b, S, D), the categories of S codes per datum.
         """
 
     def log_joint(self, rows: slice, index: Tensor) -> Tensor:
-        """Log p(x, z), (b, S); arguments of `drawn`."""
+        """Log p(x, z), (b, S) nats. The arguments are those of `drawn`."""
         log_prior, log_likelihood = self.drawn(rows, index)
         return log_prior + log_likelihood
 
 
 class DecodedBlock(JointBlock):
-    """Each drawn code is decoded."""
+    """A block that decodes each drawn code."""
 
     def __init__(self, joint: Joint, x: Tensor, labels: Tensor | None = None) -> None:
         super().__init__(joint, x, labels)
@@ -251,7 +262,7 @@ class DecodedBlock(JointBlock):
 
 
 class TabulatedBlock(JointBlock):
-    """All K^D codes are scored once for the block, and drawn codes are looked up there."""
+    """A block that scores all K^D codes once, and looks drawn codes up in this table."""
 
     def __init__(self, joint: Joint, x: Tensor, labels: Tensor | None = None) -> None:
         super().__init__(joint, x, labels)

@@ -1,4 +1,4 @@
-"""log p(x), by sums over all K^D codes."""
+"""log p(x), as a sum over all K^D codes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pyro_dvae.vae import DiscreteVAE
 
 MAX_SUMMED_CODES = 2**20
-"""Largest K^D that `log_marginal` sums over, in chunks."""
+"""Largest K^D that `log_marginal` sums over."""
 
 _PRODUCT_BLOCKS = 32
-"""Blocks of `ROWS` data that are scored at once where p(x|z) is a matrix product. Then what a chunk
-of codes costs beside the product is little."""
+"""Number of blocks of `ROWS` data that are scored at once if p(x|z) is a matrix product. With fewer
+blocks, most of the time would go into the fixed cost of each chunk of codes."""
 
 _CACHED_ELEMENTS = 2**17
-"""Log-probabilities, (data, codes), whose log-sum-exp is computed at once. Its passes are four
-times as fast within a processor's cache."""
+"""Log-probabilities, (data, codes), whose log-sum-exp is computed at once. They fit into a
+processor's cache, which makes it four times as fast."""
 
 
 def log_sum(log_prior: Tensor, log_likelihood: Tensor) -> Tensor:
@@ -45,18 +45,18 @@ def log_marginal(
 ) -> Tensor:
     """Log p(x) = log sum_z p(z) p(x|z), over all K^D codes (Eqs. 16, 17, 28 and 29 of [JL25]).
 
-    It is exact, but for one prior: a `BoltzmannPrior` with more than `max_codes` codes knows its
-    log Z only by an estimate. An error in log Z moves log p(x) of all data alike; its standard
-    error is `vae.prior.log_prob_error()`. Layers that draw, such as dropout, follow the mode of
-    `vae`: call `vae.eval()` before, for a figure to report.
+    It is exact, with one exception. A `BoltzmannPrior` with more than `max_codes` codes estimates
+    its log Z. An error of log Z is added to log p(x) of every datum; its standard error is
+    `vae.prior.log_prob_error()`. Dropout is on if the model is in training mode. Call `vae.eval()`
+    first for a figure that you report.
 
     Args:
         vae: a model with K^D <= 1,048,576 (`MAX_SUMMED_CODES`).
         x: (N, *event) in the support of the likelihood: a tensor, an array or a table.
-        labels: (N,) integers, where the prior is conditional on labels; then the result is
-            log p(x|y). Else None.
+        labels: (N,) integers if the prior is conditional on labels; then the result is log p(x|y).
+            Otherwise None.
         chunk_size: codes that are decoded at once; None for as many as bounded memory allows. The
-            result does not change with it.
+            result does not depend on it.
 
     Returns:
         (N,) in nats and double precision, differentiable in the weights of decoder and prior.
@@ -84,7 +84,7 @@ def log_marginal(
     with unchecked(vae):
         for log_p_z, p_x in joint.chunks(chunk_size or joint.codes_at_once(len(blocks[0]))):
             if log_p_z.max() == -math.inf:
-                continue  # the gradient of a log-sum-exp is NaN where every term is -inf
+                continue  # if every term is -inf, the gradient of a log-sum-exp is NaN
             tables = (table for some in blocks for table in p_x.log_prob(some).split(ROWS, 1))
             part = torch.cat(
                 [

@@ -1,4 +1,4 @@
-"""Whether figures are sums over all codes or means over draws: decided once for a data set."""
+"""The plan of an evaluation: which figures are sums over all codes, and which are from draws."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from pyro_dvae.memory import refuse_bytes
 from pyro_dvae.posteriors import CONDITIONALS
 
 _MOST_NUMBERS = 2**22
-"""Numbers per datum that are computed to sum over all codes, unless `exact` asks for more.
-
-They take some 20 ms of a CPU."""
+"""If a sum over all codes computes more numbers per datum than this, it is made only if `exact` is
+True. So many numbers take about 20 ms on a CPU."""
 
 _TABLE_ELEMENTS = 2**22
-"""Log-probabilities of codes or draws, (data, codes), that are held at once."""
+"""Largest number of log-probabilities, (data, codes or draws), in memory at once."""
 
 _DRAW_BYTES = 40
-"""Bytes per draw of a datum: five figures in double precision, at least."""
+"""Bytes per draw and datum, at least: five numbers in double precision."""
 
 
 def check_settings(num_samples: int, importance_samples: int | None, batch_size: int) -> None:
     """Refuse settings of an evaluation that are out of range.
 
     Raises:
-        ValueError: fewer than 2 samples of a kind, more than memory holds, or `batch_size` < 1.
+        ValueError: there are fewer than 2 samples of a kind, or more than fit into memory, or
+            `batch_size` < 1.
     """
     at_least("batch size", batch_size, 1)
     numbers = {"samples": num_samples, "importance samples": importance_samples}
     for what, number in numbers.items():
         if number is not None:
             at_least(what, number, 2)
-            # All draws of a datum are held at once: the error of their mean needs all of them.
+            # All draws of a datum are in memory at once, for the error of their mean.
             needed = _DRAW_BYTES * min(number, 2**63)
             refuse_bytes(f"{number} {what} for each datum", needed, f"the number of {what}")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the figures of each datum are computed; `exact` implies both tables."""
+    """How the figures of each datum are computed. `exact` implies `tabulates_*`."""
 
     exact: bool
-    """The ELBO and log p(x) are sums over all K^D codes; else the ELBO is a mean over draws."""
+    """True if the ELBO and log p(x) are sums over all K^D codes, False for means over draws."""
     tabulates_guide: bool
-    """Log q(z|x) may be computed for all K^D codes, where the guide's latents are dependent."""
+    """Whether log q(z|x) of all K^D codes is computed, if the guide's latents are dependent."""
     tabulates_joint: bool
-    """Log p(z) and log p(x|z) are computed for all K^D codes, and those of draws looked up."""
+    """Whether log p(z) and log p(x|z) of all K^D codes are computed. Draws then look them up."""
     num_samples: int
-    """Draws of z per datum for the ELBO, where it is no sum."""
+    """Draws of z per datum for the ELBO, if it is not a sum."""
     importance_samples: int | None
-    """k, draws of z per datum for the importance-weighted bound; None without that bound."""
+    """k, draws of z per datum for the importance-weighted bound; None for no such bound."""
     block_size: int
     """Data that are encoded and scored at once."""
 
@@ -65,14 +65,14 @@ def make_plan(
     importance_samples: int | None,
     batch_size: int,
 ) -> Plan:
-    """Decide how to compute the figures, so that time and memory are bounded.
+    """Choose how to compute the figures, so that time and memory are bounded.
 
     Args:
         joint: p(z) and p(x|z) of the model.
-        exact: True for sums over all codes, False for draws, None for sums where they are cheap.
-        num_samples: draws of z per datum for the ELBO, where it is no sum.
+        exact: True for sums over all codes, False for draws, None for sums if they are cheap.
+        num_samples: draws of z per datum for the ELBO, if it is not a sum.
         importance_samples: k, draws of z per datum for the importance-weighted bound, or None.
-        batch_size: the most data in a block.
+        batch_size: the largest number of data in a block.
 
     Raises:
         ValueError: `exact` is True, and K^D exceeds `MAX_CODES`.
@@ -89,7 +89,7 @@ def make_plan(
     tabulates_joint = exact or (is_cheap and importance_samples is not None)
     is_sequential = joint.vae.is_sequential
     has_table = tabulates_joint or (is_sequential and is_enumerable)
-    # Too many codes for a table: the marginals of a guide are then means over draws.
+    # If there are too many codes for a table, the marginals of the guide are means over draws.
     conditionals = CONDITIONALS if is_sequential and not is_enumerable else 1
     per_datum = max(
         joint.num_codes if has_table else 1,

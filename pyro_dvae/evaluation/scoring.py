@@ -31,13 +31,13 @@ class DatumTerms(NamedTuple):
     entropy: Tensor
     """(N,) -E_q[log q(z|x)]."""
     log_marginal: Tensor | None
-    """(N,) log p(x), where all codes were summed."""
+    """(N,) log p(x); None if the codes were not summed over."""
     importance_bound: Tensor | None
-    """(N,) the k-sample bound on log p(x), where it was asked for."""
+    """(N,) the importance-weighted bound on log p(x); None if it was not computed."""
     variances: Mapping[str, Tensor]
-    """Name of a figure that comes from draws -> (N,) its variance over the draws."""
+    """Name of each figure that is estimated from draws -> (N,) the variance of the estimate."""
     prior_error: float = 0.0
-    """Standard error of log p(z) where log Z is an estimate. It moves all data's figures alike."""
+    """Standard error of log p(z), if log Z is an estimate. All data have the same error."""
 
     @property
     def elbo(self) -> Tensor:
@@ -66,15 +66,15 @@ def datum_scores(
     that `evaluate` gives for the same arguments.
 
     Args:
-        vae: the model; it is put into eval mode meanwhile.
+        vae: the model. It is in eval mode meanwhile.
         x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table.
-        labels: (N,) integers, where the prior is conditional on labels; else None.
+        labels: (N,) integers if the prior is conditional on labels; otherwise None.
         bound: "elbo"; "importance" for the importance-weighted bound; or "exact" for log p(x),
             which needs K^D <= 65,536 (`MAX_CODES`).
         importance_samples: k, draws of z per datum for the importance-weighted bound.
-        num_samples: draws of z per datum for an ELBO with too many codes to sum over.
-        batch_size: data that are encoded at once; the result does not change with it.
-        seed: of the draws.
+        num_samples: draws of z per datum for the ELBO, if there are too many codes to sum over.
+        batch_size: data that are encoded at once. The result does not depend on it.
+        seed: seed of the draws.
 
     Returns:
         (N,) nats, in the order of x.
@@ -114,8 +114,8 @@ def exact_terms(
     Args:
         vae: a model with K^D <= `MAX_CODES`.
         x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table.
-        labels: (N,) integers, where the prior is conditional on labels; else None.
-        batch_size: data that are encoded at once; the result does not change with it.
+        labels: (N,) integers if the prior is conditional on labels; otherwise None.
+        batch_size: data that are encoded at once. The result does not depend on it.
 
     Raises:
         ValueError: K^D exceeds `MAX_CODES`, or x is outside the support.
@@ -139,23 +139,23 @@ def datum_terms(
     """The figures of each datum, (N,) each, computed block by block in bounded memory.
 
     Args:
-        vae: the model; it is put into eval mode meanwhile.
-        x: (N, *event), of the model's dtype and on its device: a tensor, or what serves rows by
-            slices (`ServedRows`), which need not fit into memory.
-        labels: (N,) int64 on the model's device, where the prior is conditional on labels.
-        exact: True for sums over all codes, False for draws, None for sums where they are cheap.
-        importance_samples: k, draws of z per datum for the importance-weighted bound; None leaves
-            it out.
-        num_samples: draws of z per datum for the ELBO, where it is no sum over codes.
-        batch_size: data in a block; fewer where K^D is large.
-        seed: of the draws.
-        on_block: is called with q(z|x) of one block of data after the other.
+        vae: the model. It is in eval mode meanwhile.
+        x: (N, *event), of the model's dtype and on its device: a tensor, or an object that returns
+            slices of rows (`ServedRows`), which need not fit into memory.
+        labels: (N,) int64 on the model's device if the prior is conditional on labels, else None.
+        exact: True for sums over all codes, False for draws, None for sums if they are cheap.
+        importance_samples: k, draws of z per datum for the importance-weighted bound; None for no
+            such bound.
+        num_samples: draws of z per datum for the ELBO, if it is not a sum over codes.
+        batch_size: the largest number of data in a block. If K^D is large, a block has fewer.
+        seed: seed of the draws.
+        on_block: None, or a function that is called with q(z|x) of each block of data.
 
     Raises:
         ValueError: an argument is out of range, x is outside the support, or K^D is too large.
     """
     check_settings(num_samples, importance_samples, batch_size)
-    # A stream each, so that neither figure depends on whether the other is asked for.
+    # Two streams, so that neither figure depends on whether the other is computed.
     elbo_draws = torch.Generator().manual_seed(2 * seed)
     bound_draws = torch.Generator().manual_seed(2 * seed + 1)
     with evaluating(vae):
@@ -208,7 +208,7 @@ def _block_terms(
 
 
 def _summed_terms(block: TabulatedBlock, posterior: EnumerablePosterior) -> DatumTerms:
-    """Sums over all codes, without draws."""
+    """The terms of a block of data, as sums over all codes."""
     prior_term = _prior_term(block.joint, posterior)
     return DatumTerms(
         log_likelihood=posterior.expectation(block.log_likelihood),
@@ -223,7 +223,7 @@ def _summed_terms(block: TabulatedBlock, posterior: EnumerablePosterior) -> Datu
 def _drawn_terms(
     block: JointBlock, posterior: Posterior, num_samples: int, generator: torch.Generator
 ) -> DatumTerms:
-    """Means over draws of what has no closed form, each with its variance."""
+    """The terms of a block of data. Those without a closed form are means over draws."""
     num_data = len(block.x)
     chunks = draw_in_chunks(posterior, num_data, num_samples, block.draws_at_once, generator)
     empty = wide(torch.empty(3, num_data, num_samples, device=block.x.device))
@@ -236,7 +236,7 @@ def _drawn_terms(
     drawn = {"log_likelihood": log_likelihood, "log_prior": log_prior, "entropy": -log_q}
     drawn = {name: value for name, value in drawn.items() if name not in means}
     means |= {name: value.mean(-1) for name, value in drawn.items()}
-    # The terms of one draw depend on each other: a sum of terms has a variance of its own.
+    # The terms of one draw depend on each other, so a sum of terms needs a variance of its own.
     sums = {**drawn, "elbo": total(drawn.values())}
     kl = [value for name, value in drawn.items() if name != "log_likelihood"]
     if kl:
@@ -267,7 +267,7 @@ def _with_bound(
 
 
 def _prior_term(joint: Joint, posterior: Posterior) -> Tensor | None:
-    """E_q log p(z), (B,), in closed form where the latents are independent under q and p."""
+    """E_q[log p(z)], (B,), in closed form; None unless latents are independent under q and p."""
     if joint.prior_log_probs is None or not isinstance(posterior, FactorisedPosterior):
         return None
     return -kl_divergence(posterior.log_q, joint.prior_log_probs) - posterior.entropy()
@@ -276,8 +276,9 @@ def _prior_term(joint: Joint, posterior: Posterior) -> Tensor | None:
 def _empty(terms: DatumTerms, num_data: int) -> DatumTerms:
     """Uninitialised tensors for the same terms of all data.
 
-    If the terms of each block were kept and joined at the end, they would lie between the freed
-    memory of the blocks and pin it: 6 MB per block for a model with 4096 codes.
+    If the terms of each block were kept and concatenated at the end, they would lie between the
+    freed memory of the blocks, which could then not be returned: 6 MB per block for a model with
+    4,096 codes.
     """
     empty: dict[str, Any] = {
         name: value.new_empty(num_data)

@@ -1,4 +1,4 @@
-"""What each latent tells about the data: KL, information, usage; and a warning of collapse."""
+"""KL and information of each latent, use of the codes, and a warning of posterior collapse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyro_dvae.codes import code_logits, entropy, latent_kl_divergence
 from pyro_dvae.posteriors import FactorisedPosterior, Posterior
 
 ACTIVE_INFORMATION = 0.01
-"""Information about the data, in nats, from which on a latent counts as active."""
+"""A latent is active if its information about the data is at least this, in nats."""
 
 _ADVICE = (
     "Try a higher free_bits, more particles or another estimator such as rloo or vimco, a lower "
@@ -22,7 +22,7 @@ _ADVICE = (
 
 
 class Usage(NamedTuple):
-    """How a data set uses D latents with K categories; the fields are those of `Evaluation`."""
+    """How a data set uses D latents with K categories. `Evaluation` explains the fields."""
 
     kl_per_latent: tuple[float, ...] | None
     information_per_latent: tuple[float, ...]
@@ -35,10 +35,10 @@ class Usage(NamedTuple):
 class UsageCounter:
     """Counts how the latents are used over a whole data set, block by block.
 
-    The mean of a perplexity over batches would mislead: a batch cannot show all codes.
+    A mean of the perplexities of batches would mislead, since a batch cannot use all codes.
 
     Args:
-        prior: the distribution p(z), event shape (D, K); None where each datum has its own, p(z|y).
+        prior: the distribution p(z), event shape (D, K); None if it is p(z|y) of each datum.
     """
 
     def __init__(self, prior: object) -> None:
@@ -51,7 +51,11 @@ class UsageCounter:
         self.codes: Counter[tuple[int, ...]] = Counter()
 
     def add(self, posterior: Posterior) -> None:
-        """Count a block of data by their q(z|x)."""
+        """Count a block of data.
+
+        Args:
+            posterior: their q(z|x).
+        """
         self.factorised &= isinstance(posterior, FactorisedPosterior)
         log_q = posterior.marginals()  # (B, D, K)
         self.num_data += len(log_q)
@@ -64,7 +68,7 @@ class UsageCounter:
 
     def usage(self) -> Usage:
         """The figures of all data that were counted."""
-        # q as logits: a category that no datum uses has log 0, which entropy leaves out.
+        # The logits of a category that no datum uses are -inf, which `entropy` leaves out.
         aggregate = entropy((self.aggregate / self.num_data).log().unsqueeze(-2))  # (D,)
         information = (aggregate - self.entropy / self.num_data).clamp(min=0)
         counts = torch.tensor(list(self.codes.values()), dtype=torch.float64, device="cpu")
@@ -83,16 +87,16 @@ def _numbers(values: Tensor) -> tuple[float, ...]:
 
 
 def describe_collapse(information: Sequence[Sequence[float]]) -> str | None:
-    """Say which latents have less information than 0.01 nats, since when, and what to try.
+    """One line: which latents have less information than 0.01 nats, since when, and what to try.
 
-    A latent has collapsed where q(z_d|x) hardly depends on x, however far it is from the prior.
+    A latent has collapsed if q(z_d|x) hardly depends on x. It may still differ from the prior.
 
     Args:
         information: `Evaluation.information_per_latent` in nats, one row per epoch from epoch 1 on.
-            Where there is a single row, no epoch is named.
+            If there is only one row, no epoch is named.
 
     Returns:
-        One line, or None where every latent is active in the last row.
+        The line, or None if every latent is active in the last row.
     """
     since: dict[int, int] = {}
     for epoch, row in enumerate(information, 1):
