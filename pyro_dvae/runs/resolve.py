@@ -69,7 +69,7 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
 
     Args:
         source: the data, as `open_source` gives them.
-        found: what `check_source` said of them, if it was asked already.
+        found: the result of `check_source`, if it has been called already.
         **settings: settings of `Config`, by name.
 
     Raises:

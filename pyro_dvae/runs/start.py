@@ -54,7 +54,7 @@ def start_run(
     Args:
         source: the data, as `open_source` gives them.
         folder: a new folder for the run; None for `runs/<data>-d<D>k<K>-<estimator>-<n>`.
-        found: what `check_source` said of the data, if it was asked already.
+        found: the result of `check_source`, if it has been called already.
         device: where to train.
         **settings: settings of `Config`, by name; see `resolve_settings` for those that are left
             out. Where `compile` is left out, the step is compiled if that repays.
