@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from .console import for_a_bar
 from .errors import CommandError
 from .events import add_epoch, event_log
 from .pictures import draw
-from .progress import Progress
 from .report import datum_name, report
 from .signals import Signals, StopRequest
 
@@ -66,13 +67,15 @@ def train(
 
 def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
     from pyro_dvae.runs import ESTIMATORS
+    from pyro_dvae.training import Progress
 
     trainer, config = training.trainer, training.config
     if trainer.epoch or trainer.step:
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
     events = event_log(training.folder, trainer.epoch + 1) if tensorboard else None
     value = ESTIMATORS[config.estimator].value if training.keeps_state else "ELBO"
-    bar = Progress(config.epochs, trainer.epoch, value, datum_name(training.event_shape))
+    datum = datum_name(training.event_shape)
+    bar = Progress(config.epochs, trainer.epoch, value, datum, for_a_bar(sys.stdout))
     pictures = _Pictures(training)
     with Signals() as signals, bar as progress:
 

@@ -22,7 +22,7 @@ from collections import Counter
 
 _MAIN = "from pdvae_cli.main import main\nmain({})"
 _FIRST_STEP = f"""import os
-from pdvae_cli.progress import Progress
+from pyro_dvae.training import Progress
 Progress.step = lambda *_: os._exit(0)
 {_MAIN}"""
 _REFUSED = """from pdvae_cli.main import main

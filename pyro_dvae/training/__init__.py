@@ -2,6 +2,7 @@
 
 from pyro_dvae.training.batches import Batch, TrainingData
 from pyro_dvae.training.fitting import fit
+from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
 from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
@@ -11,6 +12,7 @@ __all__ = [
     "Batch",
     "EpochRecord",
     "PriorTrainer",
+    "Progress",
     "Trainer",
     "TrainingData",
     "TrainingState",

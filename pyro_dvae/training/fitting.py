@@ -12,6 +12,7 @@ import torch
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
 from pyro_dvae.training.held_out import hold_out
+from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
@@ -40,6 +41,7 @@ def fit(
     max_seconds: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
     on_step: Callable[[int, int], None] | None = None,
+    progress: bool = False,
 ) -> Iterator[EpochRecord]:
     """Train from the start, and keep the best weights, as the command line does with a model.
 
@@ -85,6 +87,8 @@ def fit(
         clock: the clock of these seconds; `time.process_time` is fair on a machine that others
             share.
         on_step: called with (step, steps) of the epoch after each step.
+        progress: show how far the training is, by a bar on a terminal or in a notebook, and by one
+            line per epoch elsewhere.
 
     Raises:
         ValueError: see `Trainer`; or the data are too few to keep some apart.
@@ -111,10 +115,31 @@ def fit(
         trainer.compile_if_long(epochs)
     if held_out is None and patience == TrainingSettings.patience:
         patience = None
-    yield from trainer.run(
-        epochs, patience=patience, max_seconds=max_seconds, clock=clock, on_step=on_step
-    )
+    limits: dict[str, Any] = {"patience": patience, "max_seconds": max_seconds, "clock": clock}
+    if progress:
+        yield from _shown(trainer, epochs, limits, on_step)
+    else:
+        yield from trainer.run(epochs, **limits, on_step=on_step)
     trainer.keep_best()
+
+
+def _shown(
+    trainer: Trainer,
+    epochs: int,
+    limits: dict[str, Any],
+    on_step: Callable[[int, int], None] | None,
+) -> Iterator[EpochRecord]:
+    """What `trainer.run` yields, with a bar."""
+    with Progress(epochs) as bar:
+
+        def after_step(step: int, steps: int) -> None:
+            bar.step(step, steps)
+            if on_step is not None:
+                on_step(step, steps)
+
+        for record in trainer.run(epochs, **limits, on_step=after_step):
+            bar.epoch(record)
+            yield record
 
 
 def calibrate(vae: DiscreteVAE, data: TrainingData, seed: int) -> None:

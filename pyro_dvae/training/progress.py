@@ -1,27 +1,36 @@
-"""How far the training is: a progress bar on a terminal, and one line per epoch elsewhere."""
+"""How far a training is: a bar on a terminal or in a notebook, and a line per epoch elsewhere."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import Any
 
-from .console import for_a_bar
-
-if TYPE_CHECKING:
-    from pyro_dvae import EpochRecord
+from pyro_dvae.training.records import EpochRecord
 
 
 class Progress:
     """Shows how far a training is.
+
+    On a terminal it is a bar, and in a notebook too, where ipywidgets are installed. Elsewhere it
+    is one line per epoch on standard output.
 
     Args:
         epochs: the number of epochs in all.
         done: the number of epochs that are complete already.
         value: what the training reports: the "ELBO", or the name of another value.
         datum: what to call a datum.
+        file: where to show the bar; None for standard output.
     """
 
-    def __init__(self, epochs: int, done: int, value: str, datum: str = "image") -> None:
+    def __init__(
+        self,
+        epochs: int,
+        done: int = 0,
+        value: str = "estimate",
+        datum: str = "datum",
+        file: Any = None,
+    ) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -35,14 +44,16 @@ class Progress:
         self.done = done
         self.datum = datum
         self.train = "train" if value == "ELBO" else f"(train {value})"
+        console = Console(file=file)
+        has_bar = find_spec("ipywidgets") is not None if console.is_jupyter else _is_terminal(file)
         self.bar = Progress(
             TextColumn("epoch"),
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("{task.description}"),
             TimeRemainingColumn(),
-            console=Console(file=for_a_bar(sys.stdout)),
-            disable=not sys.stdout.isatty(),
+            console=console,
+            disable=not has_bar,
         )
         self.task = self.bar.add_task("", total=epochs, completed=done)
 
@@ -75,3 +86,7 @@ class Progress:
                 f"{held_out} nats/{self.datum}, {record.seconds:.0f} s",
                 flush=True,
             )
+
+
+def _is_terminal(file: Any) -> bool:
+    return (sys.stdout if file is None else file).isatty()
