@@ -59,7 +59,12 @@ def fit(
     data_dir: options.DataDirOption = None,
     key: options.KeyOption = None,
     columns: options.ColumnsOption = None,
+    drop: options.DropOption = None,
     labels: options.LabelsOption = None,
+    ids: options.IdsOption = None,
+    nominal: options.NominalOption = None,
+    dates: options.DatesOption = None,
+    other: options.OtherOption = None,
     header: options.HeaderOption = None,
     size: options.SizeOption = None,
     channels: options.ChannelsOption = None,
@@ -81,7 +86,23 @@ def fit(
     Example: pdvae fit --epochs 50 --latents 4 --categories 8
     """
     _check(resume, run_dir, log_every, tensorboard)
-    named = _named(context)
+    _train(_named(context), **context.params)
+
+
+def _train(
+    named: dict[str, Any],
+    *,
+    run_dir: Path | None,
+    resume: Path | None,
+    data: str | None,
+    data_dir: Path | None,
+    device: Device,
+    trust_code: bool,
+    log_every: int,
+    tensorboard: bool,
+    **_: Any,
+) -> None:
+    """Train with the settings that the command line names."""
     with user_errors():
         if resume is None:
             training = _new(run_dir, data, data_dir, named, device)

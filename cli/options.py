@@ -132,9 +132,36 @@ ColumnsOption = Annotated[
         "left out: all columns."
     ),
 ]
+DropOption = Annotated[
+    str | None,
+    your_data(help="The columns of a table to leave out, written like those of --columns."),
+]
 LabelsOption = Annotated[
     str | None,
     your_data(help="The column of a table, or the array of a .npz file, that holds the labels."),
+]
+IdsOption = Annotated[
+    str | None,
+    your_data(help="The column of a table that names the rows. The model does not see it."),
+]
+NominalOption = Annotated[
+    str | None,
+    your_data(
+        help="The columns of a table whose numbers are names of categories, such as 4, 6 and 8 "
+        "cylinders."
+    ),
+]
+DatesOption = Annotated[
+    bool | None,
+    your_data("--dates", help="Read dates in a table as numbers: days since 1970-01-01."),
+]
+OtherOption = Annotated[
+    bool | None,
+    your_data(
+        "--other",
+        help="Give each column of names one more category, for names that are not in the training "
+        "data.",
+    ),
 ]
 HeaderOption = Annotated[
     bool | None,

@@ -7,20 +7,21 @@ from typing import Any
 
 from .errors import fail
 
-READING = ("key", "columns", "labels", "header", "size", "channels")
+READING: tuple[str, ...] = ("key", "columns", "drop", "labels", "ids", "nominal", "dates")
+READING += ("other", "header", "size", "channels")
 """The options that say how data are read, which `open_source` takes by the same names."""
 
 
 def reading(values: dict[str, Any]) -> dict[str, Any]:
     """The options of a command that say how data are read, as `open_source` takes them."""
-    columns, size, channels = values["columns"], values["size"], values["channels"]
+    size, channels = values["size"], values["channels"]
+    lists = {name: values[name] for name in ("columns", "drop", "nominal")}
     if channels not in (None, 1, 3):
         fail(f"Expected --channels 1 or 3; got {channels}. Choose one.")
     return {
         "key": values["key"],
-        "columns": None if columns is None else _names(columns),
-        "labels": values["labels"],
-        "header": values["header"],
+        **{name: None if text is None else _names(text) for name, text in lists.items()},
+        **{name: values[name] for name in ("labels", "ids", "dates", "other", "header")},
         "size": None if size is None else _size(size),
         "channels": channels,
     }

@@ -24,37 +24,10 @@ from pyro_dvae.data import (
     open_source,
     refuse_unlike,
 )
+from pyro_dvae.data.read.rows import Levels, levels_in
 from pyro_dvae.runs.config import Config, preparation_of
+from pyro_dvae.runs.reading import AS_IT_IS, Reading, absolute, reading_of
 from pyro_dvae.runs.rows import open_file
-
-
-class Reading(NamedTuple):
-    """How files are read: the arguments of `open_source` with these names."""
-
-    key: str | None = None
-    columns: tuple[str | int, ...] | None = None
-    labels: str | int | None = None
-    header: bool | None = None
-    size: tuple[int, int] | None = None
-    channels: int | None = None
-
-
-_AS_IT_IS = Reading()
-
-
-def reading_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the arguments of `open_source` that `Reading` holds, in the form that it has them.
-
-    Args:
-        arguments: by name; those that are left out are left out of the result too.
-    """
-    given = {name: value for name, value in arguments.items() if name in Reading._fields}
-    labels = given.get("labels")
-    if isinstance(labels, (str, Path)) and os.path.isfile(os.path.expanduser(labels)):
-        given["labels"] = _absolute(labels)
-    if given.get("columns") is not None:
-        given["columns"] = tuple(given["columns"])
-    return given
 
 
 class SecondStage(NamedTuple):
@@ -91,12 +64,14 @@ class DataRecord:
     """The file or folder; None for a data set that has a name."""
     data_dir: str | None = None
     """The folder of a named data set, where the user gave one."""
-    reading: Reading = _AS_IT_IS
+    reading: Reading = AS_IT_IS
     """How the files were read."""
     fingerprint: str | None = None
     """`pyro_dvae.data.fingerprint` of the data."""
     columns: tuple[str, ...] | None = None
     """The names of a table's columns."""
+    levels: Levels = field(default_factory=dict)
+    """Name of a column of a table -> the names of its levels 0, 1, ..., for columns of names."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes 0, 1, ..."""
     span: tuple[float, float] | None = None
@@ -135,8 +110,10 @@ class DataRecord:
         return record.moved_to(given.get("data"), given.get("data_dir")).naming(source)
 
     def naming(self, source: Source) -> DataRecord:
-        """The same record, with the names of the columns and classes of data that are open."""
-        return replace(self, columns=source.train.columns, label_names=source.train.label_names)
+        """The same record, with the names of columns, levels and classes of open data."""
+        rows = source.train
+        levels, classes = levels_in(rows), rows.label_names
+        return replace(self, columns=rows.columns, levels=levels, label_names=classes)
 
     def counting(self, source: Source, splits: Splits) -> DataRecord:
         """The same record, with what the open data and their parts tell of themselves.
@@ -171,10 +148,10 @@ class DataRecord:
         if data is not None and data in DATA_SETS + TORCHVISION_SETS:
             record = replace(record, name=str(data), path=None)
         elif data is not None:
-            record = replace(record, path=_absolute(data))
+            record = replace(record, path=absolute(data))
         elif data_dir is not None and record.path is not None:
-            return replace(record, path=_absolute(Path(data_dir) / Path(record.path).name))
-        return record if data_dir is None else replace(record, data_dir=_absolute(data_dir))
+            return replace(record, path=absolute(Path(data_dir) / Path(record.path).name))
+        return record if data_dir is None else replace(record, data_dir=absolute(data_dir))
 
     def open(self) -> Source:
         """Open the data, and check that they are those of the run.
@@ -191,7 +168,12 @@ class DataRecord:
         if data_dir is None and self.name == "mnist" and self.path is None:
             # Older versions kept the folder as the source alone.
             data_dir = self.source if os.path.isdir(self.source or "") else None
-        source = open_source(self.path or self.name, data_dir=data_dir, **self.reading._asdict())
+        source = open_source(
+            self.path or self.name,
+            data_dir=data_dir,
+            levels=self.levels or None,
+            **self.reading._asdict(),
+        )
         test = None if source.test is None else number_by(source.test, self.label_names)
         source = source._replace(train=number_by(source.train, self.label_names), test=test)
         found = fingerprint(source)
@@ -286,7 +268,3 @@ def _held_out(splits: Splits, config: Config) -> dict[str, str]:
         for part, amount in amounts.items()
         if isinstance(amount, str)
     }
-
-
-def _absolute(path: str | Path) -> str:
-    return str(Path(os.path.expanduser(path)).resolve())

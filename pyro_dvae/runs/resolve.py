@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +16,17 @@ from pyro_dvae.data import (
     choose,
     class_labels,
     complaint,
+    kind_of,
     mixed_spec,
     scan,
 )
+from pyro_dvae.data.read.errors import shorten
 from pyro_dvae.data.read.extent import in_blocks
-from pyro_dvae.data.read.table_files import TableRows
+from pyro_dvae.data.read.rows import levels_in
+from pyro_dvae.data.read.table_rows import TableRows
 from pyro_dvae.data.serve.allocate import amount_kept
 from pyro_dvae.defaults import TEST_SHARE, VALIDATION_SHARE
+from pyro_dvae.likelihoods import Likelihood
 from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.specs import name_and_argument
@@ -89,6 +94,7 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
         likelihood = mixed_spec(source.train)
     own = is_own(likelihood)
     wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
+    _refuse_names(source, wanted)
     preparation = choose(found.extent, given["binarize"], config.range, wanted)
     if source.test is None:
         known.setdefault("test", amount_kept(TEST_SHARE, found.num_data, found.event_shape))
@@ -103,6 +109,20 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
         validation=known["validation"],
         test=known.get("test"),
     )
+
+
+def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:
+    """Refuse a table with columns of names where the likelihood would take them for numbers."""
+    kind = kind_of(likelihood)
+    few = {"bits": 2, "levels": math.inf, "columns": math.inf}.get(kind, 0)
+    named = {name: its for name, its in levels_in(source.train).items() if len(its) > few}
+    if named:
+        name, levels = next(iter(named.items()))
+        raise DataError(
+            f"Expected numbers in all columns of {source.name} for the {likelihood} likelihood; "
+            f"got names in column {name!r}: {shorten(list(levels))}. Use "
+            f'likelihood="mixed", or leave such columns out with drop={list(named)}.'
+        )
 
 
 def count_classes(prior: str, source: Source) -> int:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyro_dvae.runs.record import DataRecord
     from pyro_dvae.vae import DiscreteVAE
 
-_TABLE = ("columns", "labels")
+_TABLE = ("columns", "labels", "ids", "dates", "levels")
 _TEXT = (*_TABLE, "header")
 _TAKEN = {".npz": ("key", "labels"), ".csv": _TEXT, ".tsv": _TEXT, ".parquet": _TABLE}
 """Suffix of a file -> which of the run's settings of reading apply to it."""
@@ -139,21 +139,16 @@ def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: boo
     """What `DataRecord.open_file` returns; the arguments are explained there."""
     suffix = Path(path).suffix.lower()
     taken = ("size", "channels") if os.path.isdir(path) else _TAKEN.get(suffix, ())
-    its_own = {**data.reading._asdict(), "columns": data.columns}
+    its_own = {**data.reading._asdict(), "columns": data.columns, "levels": data.levels or None}
     options: dict[str, Any] = {name: its_own[name] for name in taken}
     if key is not None:
         options["key"] = key  # `open_source` refuses it where it does not apply
-    labels = options.pop("labels", None)
+    labels = options.get("labels")
     if isinstance(labels, str) and Path(labels).is_absolute():
-        labels = None  # a file with the labels of the run's own rows
-    try:
-        rows = open_source(path, labels=labels, **options).train
-    except DataError as complaint:
-        try:  # new data may have no labels
-            rows = open_source(path, **options).train
-        except DataError:
-            raise complaint from None
-        told = str(complaint)
+        labels = options["labels"] = None  # a file with the labels of the run's own rows
+    rows, refusal = _first_that_opens(path, options)
+    if refusal is not None:
+        told = str(refusal)
         if "a label for each row" not in told and "as labels in" not in told:
             told = f"Expected labels, {labels!r}, in {path}; got none. Add them."
         elif not labelled:
@@ -173,3 +168,22 @@ def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: boo
             f"{', '.join(rows.label_names[:5])}. Number the classes."
         )
     return number_by(rows, data.label_names)
+
+
+def _first_that_opens(path: str | Path, options: dict[str, Any]) -> tuple[Rows, DataError | None]:
+    """Open a file, without the names of its rows or their labels where it lacks them.
+
+    Returns:
+        The rows, and what was wrong with the labels where they are left out.
+    """
+    refusal: DataError | None = None
+    for left_out in ((), ("ids",), ("labels",), ("ids", "labels")):
+        if any(options.get(name) is None for name in left_out):
+            continue
+        some = {name: value for name, value in options.items() if name not in left_out}
+        try:
+            return open_source(path, **some).train, refusal if "labels" in left_out else None
+        except DataError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal

@@ -14,7 +14,8 @@ from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.networks.trust import is_mark, is_there, make_mark, module_of
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.fields import check_fields
-from pyro_dvae.runs.record import DataRecord, Reading, SecondStage
+from pyro_dvae.runs.reading import Reading
+from pyro_dvae.runs.record import DataRecord, SecondStage
 from pyro_dvae.runs.storage import read_json, write_json
 from pyro_dvae.specs import name_and_argument
 
@@ -31,6 +32,7 @@ _DATA: dict[str, Any] = {
     **dict.fromkeys(("name", "source", "path", "data_dir", "fingerprint", "binarize"), str),
     **dict.fromkeys(("num_train", "num_validation", "num_test"), int),
     **dict.fromkeys(("columns", "label_names"), list[str] | None),
+    "levels": dict[str, list[str]],
     "options": dict[str, Any],
     "held_out": dict[str, str],
     "span": list[float | None],
@@ -38,8 +40,9 @@ _DATA: dict[str, Any] = {
 }
 _OPTIONS: dict[str, Any] = {
     "key": str | None,
-    "columns": list[str | int] | None,
-    "labels": str | int | None,
+    **dict.fromkeys(("columns", "drop", "nominal"), list[str | int] | None),
+    **dict.fromkeys(("labels", "ids"), str | int | None),
+    **dict.fromkeys(("dates", "other"), bool | None),
     "size": tuple[int, int] | None,
     "channels": int | None,
 }
@@ -115,6 +118,7 @@ def data_to_json(data: DataRecord) -> dict[str, Any]:
         **_known(where),
         "columns": None if data.columns is None else list(data.columns),
         "label_names": None if data.label_names is None else list(data.label_names),
+        **({"levels": {k: list(v) for k, v in data.levels.items()}} if data.levels else {}),
         **_known(found),
     }
 
@@ -142,6 +146,7 @@ def data_from_json(content: Mapping[str, Any], config: Config) -> DataRecord:
         reading=Reading(**{name: _tuple(value) for name, value in options.items()}),
         columns=_tuple(content.get("columns")),
         label_names=_tuple(content.get("label_names")),
+        levels={name: tuple(names) for name, names in content.get("levels", {}).items()},
         span=None if span is None or None in span else span,
         second_stage=None if stage is None else SecondStage(**stage),
         **{name: content[name] for name in plain if name in content},

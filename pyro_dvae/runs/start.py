@@ -15,7 +15,8 @@ from pyro.infer import ELBO
 from pyro_dvae.data import Scan, Source, Splits, only_seen
 from pyro_dvae.runs.checkpoints import STATE, create_run
 from pyro_dvae.runs.config import Config, build_elbo, build_prior, build_vae
-from pyro_dvae.runs.record import DataRecord, SecondStage, reading_of
+from pyro_dvae.runs.reading import reading_of
+from pyro_dvae.runs.record import DataRecord, SecondStage
 from pyro_dvae.runs.resolve import (
     check_source,
     check_values,

@@ -303,7 +303,7 @@ BAD: list[tuple[list[str], str]] = [
     (["x.npy", "--key=a"], "--key"),
     (["labelled.npz"], "labels of shape (9,)"),
     (["empty.csv"], "empty.csv"),
-    (["text.csv"], "got 'x' in row 1 (counted from 0), column 'a'"),
+    (["text.csv"], "numbers in column 'a' of text.csv; got 'x' in row 1 (counted from 0)"),
     (["holes.csv"], "1 missing (NaN), the first in row 1, column 'a'"),
     (["ragged.csv"], "ragged.csv"),
     (["table.csv", "--labels=species"], "got torch.float64 values -0."),

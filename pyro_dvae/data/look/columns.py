@@ -8,7 +8,7 @@ import torch
 
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import in_blocks
-from pyro_dvae.data.read.rows import Rows
+from pyro_dvae.data.read.rows import Rows, levels_in
 
 MOST_CATEGORIES = 16
 """A column of whole numbers below this is taken for categories, another one for counts."""
@@ -17,9 +17,10 @@ MOST_CATEGORIES = 16
 def mixed_spec(rows: Rows) -> str:
     """The name of a likelihood for the columns of a table, such as ``mixed:bernoulli,normal*3``.
 
-    A column of zeros and ones gets ``bernoulli``. A column of whole numbers 0 to L - 1 gets
-    ``categorical:L``, if L is at most ``MOST_CATEGORIES``. A column of other whole numbers from 0
-    on gets ``negative-binomial``. Any other column gets ``normal``.
+    A column of zeros and ones, or of two names, gets ``bernoulli``. A column of L names, or of
+    whole numbers 0 to L - 1 where L is at most ``MOST_CATEGORIES``, gets ``categorical:L``. A
+    column of other whole numbers from 0 on gets ``negative-binomial``. Any other column gets
+    ``normal``.
 
     Args:
         rows: The data as stored, finite.
@@ -27,6 +28,12 @@ def mixed_spec(rows: Rows) -> str:
     Raises:
         DataError: If the data are not a table.
     """
+    kinds = [(kind, len(list(run))) for kind, run in groupby(column_kinds(rows))]
+    return "mixed:" + ",".join(f"{kind}*{run}" if run > 1 else kind for kind, run in kinds)
+
+
+def column_kinds(rows: Rows) -> list[str]:
+    """The likelihood of each column of a table, as `mixed_spec` finds it."""
     if len(rows.event_shape) != 1:
         raise DataError(
             f"Expected rows of columns for the mixed likelihood; got data of shape "
@@ -41,8 +48,12 @@ def mixed_spec(rows: Rows) -> str:
         high = torch.maximum(high, values.amax(0))
         whole &= (values == values.floor()).all(0)
     columns = zip(low.tolist(), high.tolist(), whole.tolist(), strict=True)
-    kinds = [(kind, len(list(run))) for kind, run in groupby(_kind(*column) for column in columns)]
-    return "mixed:" + ",".join(f"{kind}*{run}" if run > 1 else kind for kind, run in kinds)
+    kinds = [_kind(*column) for column in columns]
+    levels = levels_in(rows)
+    for i, name in enumerate(rows.columns or ()):
+        if name in levels:
+            kinds[i] = f"categorical:{len(levels[name])}" if len(levels[name]) > 2 else "bernoulli"
+    return kinds
 
 
 def _kind(low: float, high: float, is_whole: bool) -> str:

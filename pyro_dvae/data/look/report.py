@@ -83,6 +83,7 @@ def _duplicates(scan: Scan) -> str:
 
 def _column(column: ColumnScan) -> str:
     span = "none finite" if column.low is None else f"{column.low:g} to {column.high:g}"
+    span = span if column.levels is None else f"is {shorten(list(column.levels), 4)}"
     return f"{column.name} {span}" + (f" ({column.num_missing} missing)" * (column.num_missing > 0))
 
 

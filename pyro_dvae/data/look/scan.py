@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_dvae.data.look.fits import Fit, fits
 from pyro_dvae.data.read.extent import Extent, in_blocks, is_whole
 from pyro_dvae.data.read.images import ImageGroup, ImageRows
-from pyro_dvae.data.read.rows import Rows
+from pyro_dvae.data.read.rows import Levels, Rows, levels_in
 
 MAX_DISTINCT = 256
 _BLOCK_BYTES = 2**22
@@ -27,6 +27,8 @@ class ColumnScan:
     low: float | None
     high: float | None
     num_missing: int
+    levels: tuple[str, ...] | None = None
+    """The names of the levels 0, 1, ... where the values stand for such; else None."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def scan(rows: Rows) -> Scan:
         first_duplicate=first_duplicate,
         classes=_classes(rows),
         images=tuple(rows.images) if isinstance(rows, ImageRows) else None,
-        columns=None if names is None else found.columns(names),
+        columns=None if names is None else found.columns(names, levels_in(rows)),
         fits=fits(extent, tuple(rows.event_shape)),
     )
 
@@ -152,9 +154,10 @@ class _Found:
         self.high = torch.maximum(self.high, high.amax(0).double())
         self._add_distinct(values.flatten())
 
-    def columns(self, names: tuple[str, ...]) -> tuple[ColumnScan, ...]:
+    def columns(self, names: tuple[str, ...], levels: Levels) -> tuple[ColumnScan, ...]:
         low, high = map(_finite, self.low.tolist()), map(_finite, self.high.tolist())
-        return tuple(map(ColumnScan, names, low, high, self.num_missing.tolist()))
+        its = map(levels.get, names)
+        return tuple(map(ColumnScan, names, low, high, self.num_missing.tolist(), its))
 
     def _add_bad(self, index: Tensor, block: Tensor, values: Tensor, bad: Tensor) -> None:
         self.num_missing += values.isnan().sum(0)

@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.labels import checked_labels
+
+Levels = Mapping[str, tuple[str, ...]]
+"""Name of a column -> the names of its levels 0, 1, ..."""
+
+NO_LEVELS: Levels = MappingProxyType({})
 
 
 class Rows(Protocol):
@@ -139,6 +144,13 @@ class SubsetRows:
         self.event_shape, self.dtype = rows.event_shape, rows.dtype
         self.labels = None if rows.labels is None else rows.labels[index]
         self.label_names, self.columns = rows.label_names, rows.columns
+        self.levels = levels_in(rows)
+
+    @property
+    def ids(self) -> tuple[str, ...] | None:
+        """The name of each row shown; None where they have none."""
+        ids = ids_in(self.rows)
+        return None if ids is None else tuple(ids[i] for i in self.index.tolist())
 
     def __len__(self) -> int:
         """Return the number of rows shown."""
@@ -154,3 +166,23 @@ class SubsetRows:
             (B, *event_shape) values.
         """
         return self.rows.read(self.index[index])
+
+
+@runtime_checkable
+class _HasLevels(Protocol):
+    levels: Levels
+
+
+@runtime_checkable
+class _HasIds(Protocol):
+    ids: tuple[str, ...] | None
+
+
+def levels_in(rows: Rows) -> Levels:
+    """The names of the levels of each column that holds names; none where the data are no table."""
+    return rows.levels if isinstance(rows, _HasLevels) else NO_LEVELS
+
+
+def ids_in(rows: Rows) -> tuple[str, ...] | None:
+    """The name of each row; None where they have none."""
+    return rows.ids if isinstance(rows, _HasIds) else None

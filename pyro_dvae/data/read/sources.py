@@ -17,15 +17,16 @@ from pyro_dvae.data.read.folders import image_folder
 from pyro_dvae.data.read.idx import IDX_FILES, find_idx, read_idx, read_pair
 from pyro_dvae.data.read.labels import Labels, number_classes
 from pyro_dvae.data.read.mnist import DATA_SETS, load_images
-from pyro_dvae.data.read.rows import Rows, Source, TensorRows
-from pyro_dvae.data.read.table_files import TABLE_SUFFIXES, Column, table_file
+from pyro_dvae.data.read.rows import Levels, Rows, Source, TensorRows
+from pyro_dvae.data.read.table_files import TABLE_SUFFIXES, TableOptions, table_file
+from pyro_dvae.data.read.table_rows import Column
 from pyro_dvae.data.read.torchvision_sets import TORCHVISION_SETS, torchvision_set
 
 _OPTIONS = {
     "the name of a data set": ("data_dir",),
     ".npy": ("labels",),
     ".npz": ("key", "labels"),
-    **dict.fromkeys(TABLE_SUFFIXES, ("columns", "labels", "header")),
+    **dict.fromkeys(TABLE_SUFFIXES, (*TableOptions._fields, "header")),
     "an IDX file": ("labels",),
     "a folder of IDX files": (),
     "a folder of images": ("size", "channels"),
@@ -39,7 +40,13 @@ def open_source(
     data_dir: str | Path | None = None,
     key: str | None = None,
     columns: Sequence[Column] | None = None,
+    drop: Sequence[Column] | None = None,
     labels: Column | Path | None = None,
+    ids: Column | None = None,
+    nominal: Sequence[Column] | None = None,
+    dates: bool | None = None,
+    other: bool | None = None,
+    levels: Levels | None = None,
     header: bool | None = None,
     size: tuple[int, int] | None = None,
     channels: int | None = None,
@@ -62,9 +69,18 @@ def open_source(
             same spelling: write ``./mnist`` for the folder.
         data_dir: The folder that holds the files of a named data set.
         key: The name of the array in a ``.npz`` file.
-        columns: The columns of a table to take, by name or by number, counted from 0.
+        columns: The columns of a table to take, by name or by number, counted from 0; ``"3-7"``
+            is a range of numbers. None takes all columns but those of the labels, of the ids, and
+            one that counts the rows.
+        drop: The columns of a table to leave out.
         labels: Where the labels are: a column of a table, an array of a ``.npz`` file, or a file
             of its own with one label per row.
+        ids: The column of a table that names the rows.
+        nominal: The columns of a table whose numbers are names, such as 4, 6 and 8 cylinders.
+        dates: Whether the dates in a table become numbers, days since 1970-01-01; else they are
+            refused.
+        other: Whether each column of names gets a level more, for names that come later.
+        levels: Name of a column -> the names of its levels, where a model knows no others.
         header: Whether the first line of a ``.csv`` or ``.tsv`` file names the columns. None tells
             by the cells of that line.
         size: Height and width to resize images to, bilinearly and without keeping the proportions.
@@ -78,8 +94,10 @@ def open_source(
         DataError: If there are no such data, if they are damaged or do not fit together, or if an
             option does not apply to them.
     """
-    given: dict[str, Any] = {"data_dir": data_dir, "key": key, "columns": columns}
-    given |= {"labels": labels, "header": header, "size": size, "channels": channels}
+    given: dict[str, Any] = {"data_dir": data_dir, "key": key, "columns": columns, "drop": drop}
+    given |= {"labels": labels, "ids": ids, "nominal": nominal, "dates": dates}
+    given |= {"other": other, "levels": levels, "header": header}
+    given |= {"size": size, "channels": channels}
     options = {name: value for name, value in given.items() if value is not None}
     if channels not in (None, 1, 3):
         raise DataError(f"Expected 1 or 3 channels; got {channels}. Pass channels=1 or channels=3.")
@@ -124,7 +142,7 @@ def _in_files(data: str | Path, options: dict[str, Any]) -> Source:
     elif kind == "an IDX file":
         train = _idx_file(path, labels)
     elif kind in TABLE_SUFFIXES:
-        train = table = table_file(path, options.get("columns"), labels, options.get("header"))
+        train = table = table_file(path, **{**options, **({"labels": labels} if labels else {})})
         notice = table.notice
     else:
         train = _array(path, options.get("key"), labels)

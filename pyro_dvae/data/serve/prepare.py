@@ -270,10 +270,12 @@ def refuse_unlike(what: str, rows: Rows, like: Rows, preparation: Preparation) -
         preparation: What is done to both.
 
     Raises:
-        DataError: If shape or dtype is another one, or the values are outside the range.
+        DataError: If the shape is another one, if only one of both is uint8 or bool, or if the
+            values are outside the range.
     """
     kinds = [f"{other.dtype} of shape {(len(other), *other.event_shape)}" for other in (rows, like)]
-    if (rows.event_shape, rows.dtype) != (like.event_shape, like.dtype):
+    grey_or_bits = {rows.dtype, like.dtype} & {torch.uint8, torch.bool}
+    if rows.event_shape != like.event_shape or (rows.dtype != like.dtype and grey_or_bits):
         raise DataError(
             f"Expected {what} like the training data, {kinds[1]}; got {kinds[0]}. Make them agree."
         )

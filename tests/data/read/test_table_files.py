@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +18,9 @@ from hypothesis.extra import numpy as hnp
 
 from pyro_dvae.data import DataError
 from pyro_dvae.data.read import errors
-from pyro_dvae.data.read.table_files import TableRows, table_file
+from pyro_dvae.data.read.rows import SubsetRows, ids_in, levels_in
+from pyro_dvae.data.read.table_files import table_file
+from pyro_dvae.data.read.table_rows import TableRows
 
 
 def table(folder: Path, text: str, name: str = "x.csv", **options: Any) -> TableRows:
@@ -77,6 +80,7 @@ def test_dtype(tmp_path: Path, text: str, dtype: torch.dtype) -> None:
     assert table(tmp_path, text).dtype == dtype
 
 
+LONG = "who,x\n" + "".join(f"n{i},{i % 3}\n" for i in range(40))
 TEXT = "id,x,7,kind,x\n10,1,2,b,3\n11,4,5,NA,6\n12,7,8,b,9\n"
 
 
@@ -113,19 +117,36 @@ def test_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "match"),
     [
-        ("", {}, r"a whole table of numbers; got .*\(No columns to parse from file\)"),
+        ("", {}, r"a whole table of numbers or names; got .*\(No columns to parse from file\)"),
         ("a,b\n", {}, "at least one row in .*; got none"),
-        (TEXT, {}, r"got 'b' in row 0 \(counted from 0\), column 'kind'. Choose other columns"),
-        ("a,b\n1,2\n3,?\n", {}, r"numbers in .*; got '\?' in row 1 .* column 'b'"),
+        ("a,b\n1,2\n3,?\n", {}, r"numbers in column 'b' of .*; got '\?' in row 1 .* with nominal"),
         ("a,b\n1,2,\n3,4,\n", {}, "Expected 2 fields in line 2, saw 3"),
         ("a,b\n1,2\n4,5,6\n", {}, "Expected 2 fields in line 3, saw 3"),
         ("a,b\n1,2,3\n4,5,6\n", {}, "Expected 2 fields in line 2, saw 3"),
-        (",a\n0,1\n1,2\n", {}, "none for column 0, often the index .* as columns="),
-        ("a;b\n1;2\n", {}, "with commas between in .*; got the line 'a;b'"),
-        ("a\tb\n1\t2\n", {}, "Save it as .csv with commas or .tsv with tabs"),
+        (",a\n0,1\n0,2\n", {}, r"none for column 0. Leave it out with drop=\[0\], or .* columns="),
+        (",a,\n0,1,3\n1,2,4\n", {}, r"none for column 2"),
+        ("a;b\n1;2;3\n", {}, "lines of as many cells, .*; got the line 'a;b'"),
+        ("a\tb\n1\n", {}, "Save it as .csv with commas or .tsv with tabs"),
         ("a,b\n1,99999999999999999999\n", {}, "got '99999999999999999999' in row 0"),
         ("a,b\n1,18446744073709551615\n", {"columns": ["b"]}, "got dtype uint64"),
-        ("a,b\n2020-01-01,2\n", {}, "got '2020-01-01' in row 0"),
+        ("a,b\n2020-01-01,2\n", {}, r"got dates \(2020-01-01\) in column 'a'. Leave .* dates=True"),
+        ("a,b\n3.4.2020,2\n", {"dates": True}, "as 2024-12-31 .*; got '3.4.2020', whose day and"),
+        (
+            "a,b\n2020-13-01,2\n",
+            {"dates": True},
+            "dates in column 'a' .*; got '2020-13-01' in row 0",
+        ),
+        (
+            LONG,
+            {},
+            r"got 40 different texts in 40 rows in column 'who'. Leave it .* drop=\['who'\].$",
+        ),
+        (LONG, {"columns": ["who"]}, "No other column is left"),
+        (
+            "a,b\n1,2\n",
+            {"levels": {"a": ("0", "2")}},
+            "Expected 0, 2 in column 'a' .*; got '1' in row 1",
+        ),
         ("a,b\n1,2\n", {"columns": ["c"]}, r"a column of .*: a, b; got 'c'. Name one"),
         ("a,b\n1,2\n", {"columns": [2]}, "got '2'"),
         ("a,b\n1,2\n", {"columns": [-1]}, "got '-1'"),
@@ -206,15 +227,98 @@ def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tabs(tmp_path: Path) -> None:
     assert values_of(table(tmp_path, "a\tb\n1\t2\n", "x.TSV")) == [[1, 2]]
-    with pytest.raises(DataError, match="with tabs between"):
-        table(tmp_path, "a;b\n1;2\n", "x.tsv")
+    assert values_of(table(tmp_path, "a;b\n1;2\n", "x.tsv")) == [[1, 2]]
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe1\x00,\x002\x00", b"a,b\n1,\xe9\n"])
-def test_other_encodings(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "x.csv").write_bytes(content)
-    with pytest.raises(DataError, match=r"a whole table of numbers; got .* codec can't decode"):
-        table_file(tmp_path / "x.csv")
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_encodings(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "x.csv").write_bytes("größe,b\n1,é\n2,o\n".encode(encoding))
+    rows = table_file(tmp_path / "x.csv")
+    assert rows.columns == ("größe", "b")
+    assert rows.levels == {"b": ("o", "é")}
+    assert ("Windows-1252" in (rows.notice or "")) == (encoding == "cp1252")
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "notice"),
+    [
+        ("a;b\n1,5;2\n-2;3\n", [[1.5, 2], [-2, 3]], "semicolons; numbers .* a decimal comma in a$"),
+        ("a;b\n1.234,5;1.234\n6;7\n", [[1234.5, 1234], [6, 7]], "a decimal comma in a, b$"),
+        ("a;b\n1.234,5;1.5\n6;7\n", [[1234.5, 1.5], [6, 7]], "a decimal comma in a$"),
+        ("a;b\n,5;\n1,5;2\n", None, None),
+        ("a;b\n1,5;\n1,25;2\n", [[1.5, np.nan], [1.25, 2]], "a decimal comma in a$"),
+        ('a,b\n"1,234",5\n"1,234,567.5",6\n', [[1234, 5], [1234567.5, 6]], "thousands in a$"),
+        ('a,b\n"1,5",5\n"0,25",6\n', [[1.5, 5], [0.25, 6]], "a decimal comma in a$"),
+        ("a|b\n1|2\n", [[1, 2]], "separated by bars$"),
+        ("a\tb\n1\t2\n", [[1, 2]], "separated by tabs$"),
+    ],
+)
+def test_separators_and_commas(
+    tmp_path: Path, text: str, values: list[list[float]] | None, notice: str | None
+) -> None:
+    if values is None or notice is None:
+        assert table(tmp_path, text).levels == {"a": (",5", "1,5")}  # no number begins so
+        return
+    rows = table(tmp_path, text)
+    np.testing.assert_array_equal(values_of(rows), values)
+    assert re.search(notice, rows.notice or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "columns", "ids", "notice"),
+    [
+        (",a\n0,1\n1,2\n", {}, ("a",), None, "column 0 counts the rows"),
+        ("Id,a\n1,1\n2,2\n", {}, ("a",), None, "column 0, 'Id', counts the rows, and"),
+        ("id,a\n1,1\n3,2\n", {}, ("id", "a"), None, None),
+        (",a\nu,1\nv,2\n", {}, ("a",), ("u", "v"), "column 0 has no name, and is left out"),
+        (",a\nu,1\nv,2\n", {"columns": ["a"]}, ("a",), ("u", "v"), None),
+        ("a,b\n1,x\n2,y\n", {"ids": "b"}, ("a",), ("x", "y"), None),
+        ("a,b\n1,x\n2,y\n", {"drop": ["b"]}, ("a",), None, None),
+        ("a,b,c\n1,2,3\n2,3,4\n", {"columns": ["0-2"], "drop": [1]}, ("a", "c"), None, None),
+    ],
+)
+def test_the_index_and_columns_that_are_left_out(
+    tmp_path: Path, text: str, options: Any, columns: Any, ids: Any, notice: str | None
+) -> None:
+    rows = table(tmp_path, text, **options)
+    assert (rows.columns, rows.ids) == (columns, ids)
+    assert ids_in(SubsetRows(rows, torch.tensor([1]))) == (None if ids is None else ids[1:])
+    assert (rows.notice is None) == (notice is None)
+    assert notice is None or notice in (rows.notice or "")
+
+
+NAMES = "a,b,c,d\n10, red,True,2020-01-01\n9,blue,False,2020/01/02\n9,red,True,1970-01-01 12:00\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "levels"),
+    [
+        (
+            {"drop": ["d"]},
+            [[10, 1, 1], [9, 0, 0], [9, 1, 1]],
+            {"b": ("blue", "red"), "c": ("False", "True")},
+        ),
+        ({"columns": ["a"], "nominal": ["a"]}, [[1], [0], [0]], {"a": ("9", "10")}),
+        ({"columns": ["d"], "dates": True}, [[18262], [18263], [0.5]], {}),
+        ({"columns": ["b"], "other": True}, [[1], [0], [1]], {"b": ("blue", "red", "(other)")}),
+        (
+            {"columns": ["b", "c"], "levels": {"b": ("red", "(other)"), "c": ("False", "True")}},
+            [[0, 1], [1, 0], [0, 1]],
+            {"b": ("red", "(other)"), "c": ("False", "True")},
+        ),
+        ({"columns": ["a"], "levels": {"a": ("10", "9")}}, [[0], [1], [1]], {"a": ("10", "9")}),
+    ],
+)
+def test_levels_bits_and_dates(tmp_path: Path, options: Any, values: Any, levels: Any) -> None:
+    rows = table(tmp_path, NAMES, **options)
+    assert values_of(rows) == values
+    assert rows.levels == levels
+    assert levels_in(SubsetRows(rows, torch.tensor([1]))) == levels
+
+
+def test_a_level_may_look_like_a_number_and_a_cell_may_be_missing(tmp_path: Path) -> None:
+    rows = table(tmp_path, "a,b\n01,x\n1,\n", levels={"a": ("01", "1")})
+    np.testing.assert_array_equal(values_of(rows), [[0, 0], [1, np.nan]])
 
 
 def test_names_are_no_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +387,12 @@ class TestParquet:
     @pytest.mark.parametrize(
         ("column", "options", "match"),
         [
-            (["u", "v"], {}, "Expected numbers in .*; got 'u' in row 0"),
-            ([[1, 2], [3, 4]], {}, "Expected numbers in"),
+            (
+                ["u", "v"],
+                {"dates": True, "levels": {"y": ("v",)}},
+                "Expected v in .*; got 'u' in row 1",
+            ),
+            ([[1, 2], [3, 4]], {}, r"Expected numbers or names in column 'y' .*; got '\[1 2\]'"),
             ([1.5, 2.5], {"labels": "y"}, "got 1.5, 2.5"),
             (["u", None], {"labels": "y"}, "got none in row 1"),
         ],
@@ -303,7 +411,9 @@ class TestParquet:
             whole[:50] + b"\0" + whole[51:-60],
         ):
             (tmp_path / "x.parquet").write_bytes(content)
-            with pytest.raises(DataError, match="Expected a whole table of numbers") as error:
+            with pytest.raises(
+                DataError, match="Expected a whole table of numbers or names"
+            ) as error:
                 table_file(tmp_path / "x.parquet")
             assert "\n" not in str(error.value)
 

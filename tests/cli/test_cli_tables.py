@@ -1,0 +1,76 @@
+"""Tables of names, bits and numbers through `pdvae fit`, and through the commands that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pdvae_cli import train
+
+from pyro_dvae import load_run
+
+Run = Callable[..., tuple[int, str, str]]
+
+SMALL = ["--likelihood=mixed", "--hidden=4", "--latents=2", "--categories=3", "--device=cpu"]
+SMALL += ["--epochs=2", "--batch-size=8"]
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "_draw", lambda *_: None)
+
+
+def penguins(path: str, num: int = 40, islands: str = "Biscoe Dream Torgersen") -> None:
+    """The name of each bird, its island, whether it is an adult, its mass and its sex."""
+    source, known = np.random.default_rng(1), islands.split()
+    lines = ["who,island,adult,mass,sex"]
+    for i in range(num):
+        mass = f"{source.normal(4, 1):.3f}"
+        lines.append(f"bird {i},{known[i % len(known)]},{i % 2 == 0},{mass},{'mf'[i % 4 // 2]}")
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+def test_a_table_of_names_trains_and_other_files_are_read_alike(pdvae: Run) -> None:
+    penguins("birds.csv")
+    status, _, err = pdvae("fit", "--data=birds.csv", *SMALL)
+    assert (status, err) == (
+        2,
+        "pdvae: Expected numbers, or names that recur, in birds.csv; got 40 different texts in 40 "
+        "rows in column 'who'. Leave it out with --drop who.\n",
+    )
+    status, _, err = pdvae("fit", "--data=birds.csv", "--drop=who", SMALL[1])
+    assert status == 2
+    assert "got names in column 'island': Biscoe, Dream, Torgersen. Use --likelihood mixed" in err
+    assert pdvae("fit", "run", "--data=birds.csv", "--ids=who", *SMALL)[0] == 0
+    run = load_run("run")
+    assert run.config.likelihood == "mixed:categorical:3,bernoulli,normal,bernoulli"
+    assert run.data.columns == ("island", "adult", "mass", "sex")
+    assert run.data.levels == {
+        "island": ("Biscoe", "Dream", "Torgersen"),
+        "adult": ("False", "True"),
+        "sex": ("f", "m"),
+    }
+    assert run.data.open().train.labels is None
+    assert pdvae("fit", "--resume=run", "--epochs=3")[0] == 0
+    assert pdvae("evaluate", "run")[0] == 0
+    # Only one island: its level is that of the training all the same.
+    penguins("dream.csv", 3, "Dream")
+    assert run.rows("dream.csv").x[:][:, 0].tolist() == [1, 1, 1]
+    penguins("cape.csv", 3, "Dream Cape")
+    status, _, err = pdvae("score", "run", "--data=cape.csv")
+    assert (status, err) == (
+        2,
+        "pdvae: Expected Biscoe, Dream, Torgersen in column 'island' of cape.csv, as the model was "
+        "trained on; got 'Cape' in row 2 (the first is row 1). Correct such rows or leave them "
+        "out, or train a model with --other, which gives such names a level.\n",
+    )
+
+
+def test_a_level_for_names_that_come_later(pdvae: Run) -> None:
+    penguins("birds.csv")
+    assert pdvae("fit", "run", "--data=birds.csv", "--drop=who", "--other", *SMALL)[0] == 0
+    penguins("cape.csv", 3, "Dream Cape")
+    assert load_run("run").rows("cape.csv").x[:][:, 0].tolist() == [1, 3, 1]
+    assert pdvae("score", "run", "--data=cape.csv")[0] == 0
