@@ -20,12 +20,12 @@ class GumbelSoftmaxELBO(PathwiseELBO):
     With `hard=False`, the decoder gets the relaxed code softmax((theta + G)/tau). **The value of
     `differentiable_loss` is then no bound, but a surrogate** (`value_is_bound` is False). `loss`,
     and all else that is computed without gradients, is the bound at one-hot draws. With `hard=True`
-    this is straight-through Gumbel: the decoder gets D = one_hot(argmax(theta + G)).
+    this is straight-through Gumbel: the decoder gets z = one_hot(argmax(theta + G)).
 
     Args:
         num_particles: S, draws of z per datum.
         temperature: tau > 0.
-        hard: whether the decoder gets the one-hot draw D in place of the relaxed code.
+        hard: whether the decoder gets the one-hot draw z in place of the relaxed code.
         **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
     """
 
@@ -45,7 +45,7 @@ class GumbelSoftmaxELBO(PathwiseELBO):
         return f"{super().extra_repr()}, hard={self.hard}"
 
     def value(self, code: Tensor, perturbed: Tensor) -> Tensor:
-        """D if `hard` is True or gradients are off, else softmax((theta + G)/tau)."""
+        """The draw z if `hard` is True or gradients are off, else softmax((theta + G)/tau)."""
         if self.hard or not torch.is_grad_enabled():
             return code
         return (perturbed / self.temperature).softmax(-1)
@@ -59,13 +59,13 @@ class ConditionalGumbelELBO(PathwiseELBO):
     """The base of estimators with 1/tau mean_m J(softmax((theta + G_m)/tau)) g.
 
     J(p) = diag(p) - p p^T, theta are the logits of q, and g = df/dz is the gradient of the
-    objective f at the one-hot draw D. G_1 ... G_M are draws of Gumbel noise, given that
-    argmax(theta + G_m) = D.
+    objective f at the one-hot draw z. G_1 ... G_M are draws of Gumbel noise, given that
+    argmax(theta + G_m) = z.
 
     Args:
         num_particles: S, draws of z per datum.
         temperature: tau > 0.
-        num_conditional: M, draws of G per draw D. The backward pass draws them, in memory that
+        num_conditional: M, draws of G per draw z. The backward pass draws them, in memory that
             grows with M.
         **options: `beta`, `free_bits`, `max_plate_nesting` of `DiscreteELBO`.
 
@@ -98,14 +98,14 @@ class ConditionalGumbelELBO(PathwiseELBO):
         Args:
             gradient: (*plates, D, K), g.
             logits: (*plates, D, K), theta.
-            code: (*plates, D, K), the one-hot draw D.
+            code: (*plates, D, K), the one-hot draw z.
         """
         draws = conditional_gumbels(logits, code, self.num_conditional)
         return softmax_pull(draws, gradient, self.temperature).mean(0)
 
 
 class RaoGumbelELBO(ConditionalGumbelELBO):
-    """1/tau mean_m J(softmax((theta + G_m)/tau)) g, argmax(theta + G_m) = D (Paulus et al. 2021).
+    """1/tau mean_m J(softmax((theta + G_m)/tau)) g, argmax(theta + G_m) = z (Paulus et al. 2021).
 
     This is the Rao-Blackwellised straight-through Gumbel estimator. The mean of its gradient is
     that of `GumbelSoftmaxELBO(hard=True)`, and its variance is lower. It needs M draws of noise,

@@ -26,10 +26,10 @@ RELAXED = "pyro_dvae.relaxed"
 class PathwiseELBO(DiscreteELBO):
     """g dz/dtheta, g = df/dz, with the Jacobian of a relaxation in place of dz/dtheta.
 
-    f is the objective, theta are the logits of q, and z is a discrete draw, which has no derivative
-    in theta. Forward, the traces hold the one-hot draw D, so that every log-probability is that of
-    an exact draw. The programs go on with `value`. Backward, `pull` turns the gradient in `value`
-    into one in the logits. There is no score-function term.
+    f is the objective, theta are the logits of q, and z is the one-hot draw, which has no
+    derivative in theta. Forward, the traces hold z, so that every log-probability is that of an
+    exact draw. The programs go on with `value`. Backward, `pull` turns the gradient in `value` into
+    one in the logits. There is no score-function term.
 
     Args:
         num_particles: S, draws of z per datum.
@@ -61,30 +61,30 @@ class PathwiseELBO(DiscreteELBO):
         Args:
             gradient: (*plates, D, K), g = df/dz at `value`.
             logits: (*plates, D, K), theta, normalised.
-            code: (*plates, D, K), the one-hot draw D.
-            perturbed: (*plates, D, K), theta + G, with Gumbel noise G such that the argmax is D.
+            code: (*plates, D, K), the one-hot draw z.
+            perturbed: (*plates, D, K), theta + G, with Gumbel noise G such that the argmax is z.
         """
 
     def value(self, code: Tensor, perturbed: Tensor) -> Tensor:
         """The code that the programs go on with, (*plates, D, K).
 
         Args:
-            code: (*plates, D, K), the one-hot draw D.
-            perturbed: (*plates, D, K), theta + G, with Gumbel noise G such that the argmax is D.
+            code: (*plates, D, K), the one-hot draw z.
+            perturbed: (*plates, D, K), theta + G, with Gumbel noise G such that the argmax is z.
         """
         return code
 
     def draw(self, theta: Tensor, code: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Draw a one-hot D, and give `value` the gradient `pull` in theta.
+        """Draw a one-hot z, and give `value` the gradient `pull` in theta.
 
         It needs no Pyro program. Any network can use it to sample one of K branches.
 
         Args:
             theta: (..., K) normalised logits.
-            code: (..., K), the one-hot D; None to draw it.
+            code: (..., K), the one-hot z; None to draw it.
 
         Returns:
-            D, and `value` with its gradient, (..., K) both.
+            The draw z, and `value` with its gradient, (..., K) both.
         """
         logits = theta.detach()
         if code is None:

@@ -29,12 +29,12 @@ class StraightThroughELBO(PathwiseELBO):
 
 
 class GappedStraightThroughELBO(PathwiseELBO):
-    """1/tau J(softmax(theta'/tau)) g, where D leads by a gap in theta' (Fan et al. 2022).
+    """1/tau J(softmax(theta'/tau)) g, with z ahead by a gap in theta' (Fan et al. 2022).
 
     J(p) = diag(p) - p p^T, theta are the logits of q, and g = df/dz is the gradient of the
-    objective f at the one-hot draw D. theta' are logits whose argmax is D: theta'_D = max theta,
-    and theta'_k = min(theta_k, max theta - gap) for all other k. A Gumbel relaxation has its argmax
-    at D too, but adds noise.
+    objective f at the one-hot draw z. theta' are logits whose argmax is z: they are max theta at
+    the drawn category, and min(theta_k, max theta - gap) at any other k. A Gumbel relaxation has
+    its argmax at z too, but adds noise.
 
     Args:
         num_particles: S, draws of z per datum.
