@@ -53,6 +53,7 @@ from pyro_dvae import (
     VampPrior,
     VimcoELBO,
 )
+from pyro_dvae.elbos.pathwise import PathwiseELBO
 
 D, K, P = 2, 3, 4
 
@@ -221,10 +222,14 @@ OTHER_BOUND = {"vimco"}
 SCALE_DEPENDENT = {"reinforce, constant", "rebar", "vimco"}
 
 
+def is_pathwise(elbo: ELBO) -> bool:
+    """Whether the gradient goes through the draw, which needs a one-hot site."""
+    return isinstance(elbo, PathwiseELBO)
+
+
 def refuses(name: str, program: str) -> bool:
     """Pathwise estimators need one-hot sites whose KL is in closed form, and say so."""
-    biased = not ELBOS[name]().is_unbiased
-    return biased and program in ("inverse hierarchy", "index-valued")
+    return is_pathwise(ELBOS[name]()) and program in ("inverse hierarchy", "index-valued")
 
 
 def cat(*parts: Tensor) -> Tensor:

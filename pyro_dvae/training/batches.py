@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.pathwise import PathwiseELBO
 from pyro_dvae.networks.assembly import check_parts
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.tensors import as_arguments
@@ -163,8 +163,8 @@ def check_data(
             parts that do not fit one another, a decoder that mixes the codes of a batch, or a
             `pyro.param` that is no weight of the model.
     """
-    # A pathwise gradient, which is biased, goes through the statistics too.
-    if not isinstance(elbo, DiscreteELBO) or elbo.is_unbiased:
+    # A pathwise gradient goes through the statistics of a batch too.
+    if not isinstance(elbo, PathwiseELBO):
         _refuse_mixed_codes(vae)
     index = torch.arange(min(2, len(data)), device=device)
     rows = served(data, index, torch.Generator(device), next(vae.parameters()).dtype)
