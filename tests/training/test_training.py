@@ -23,6 +23,7 @@ from pyro_dvae import (
     DiscreteVAE,
     EnumeratedELBO,
     RlooELBO,
+    ScoreFunctionELBO,
     Trainer,
     evaluate,
     fit,
@@ -453,6 +454,20 @@ def _mixes_a_batch() -> Any:
     vae = tiny_vae()
     vae.decoder.layers.insert(1, torch.nn.BatchNorm1d(5))
     return vae
+
+
+class _Halved(ScoreFunctionELBO):
+    """Biased, though its gradient does not go through the draw."""
+
+    is_unbiased = False
+
+    def advantage(self, signal: torch.Tensor) -> torch.Tensor:
+        return signal / 2
+
+
+def test_a_biased_score_function_refuses_a_decoder_that_mixes_codes() -> None:
+    with pytest.raises(ValueError, match=r"treats each code by itself .* at 'layers\.1'"):
+        Trainer(_mixes_a_batch(), _Halved(), tiny_data(5))
 
 
 class _Temperature(torch.nn.Module):
