@@ -15,16 +15,19 @@ from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctio
 from pyro_dvae.guides import MeanFieldGuide
 from pyro_dvae.likelihoods import Bernoulli
 from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
+from pyro_dvae.likelihoods.bernoulli import IndependentBernoulli
 from pyro_dvae.priors import LearnedPrior, UniformPrior
 from pyro_dvae.process import without_checks
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.direct import gradient_without_traces
 from pyro_dvae.training.originals import (
+    are_unchanged,
     attributes,
+    class_members,
     has_hooks,
+    has_own_methods,
     is_original,
-    is_unchanged,
     members,
     same,
 )
@@ -65,14 +68,22 @@ class Backward:
         self._is_plain = self._is_plain and same_parts and is_as_written(self.vae, self.elbo)
         return not (same_parts and same(self._settings, before[1]) and self._trained == before[2])
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, whose parts are copies too."""
+        own = ("_parts", "_settings", "_trained")
+        return {name: value for name, value in vars(self).items() if name not in own}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._remember()  # the copies of the parts
+        self._remember()
 
     def _remember(self) -> None:
         self._parts = attributes(self.vae, methods=True)
-        owners = [part for part in (self.vae, self.elbo) if isinstance(part, nn.Module)]
-        self._settings = [each for part in owners for each in attributes(part, methods=False)]
+        self._settings = attributes(self.vae, methods=False) + class_members(self.vae)
+        if isinstance(self.elbo, nn.Module):
+            for methods in (False, True):
+                self._settings += attributes(self.elbo, methods=methods)
+            self._settings += class_members(self.elbo)
         self._trained = [weight.requires_grad for weight in self.optimizer.weights]
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
@@ -147,15 +158,15 @@ def is_as_written(vae: DiscreteVAE, elbo: Any) -> bool:
     prior, guide and likelihood, and it has formulas of its own for four classes of these. So none
     of the methods that it does not call may have been replaced.
     """
-    if type(vae) is not DiscreteVAE or not isinstance(elbo, ScoreFunctionELBO):
-        return False
     parts = (vae.prior, vae.posterior_family, vae.likelihood)
     return (
-        elbo.analytic_kl
+        isinstance(elbo, ScoreFunctionELBO)
+        and elbo.analytic_kl
         and not elbo.needs_traces
         and is_original(elbo, _ELBOS, free=("advantage", "_baseline"))
-        and is_original(vae, _MODEL)
-        and all(is_unchanged(part, _PARTS) for part in parts)
+        and is_original(vae, _MODEL, free=("encode", "mode", "reconstruct", "sample"))
+        and are_unchanged(_PARTS)
+        and not any(map(has_own_methods, parts))
         and not has_hooks(parts)
         and (type(vae.prior) is not UniformPrior or _is_zero(vae.prior.logits))
     )
@@ -168,5 +179,11 @@ def _is_zero(logits: Tensor) -> bool:
 _ELBOS = members(DiscreteELBO, ScoreFunctionELBO, ReinforceELBO, RlooELBO)
 _MODEL = members(DiscreteVAE)
 _PARTS = members(
-    UniformPrior, LearnedPrior, MeanFieldGuide, Likelihood, Bernoulli, FlatDistribution
+    UniformPrior,
+    LearnedPrior,
+    MeanFieldGuide,
+    Likelihood,
+    Bernoulli,
+    FlatDistribution,
+    IndependentBernoulli,
 )

@@ -74,7 +74,8 @@ class CompiledBackward(Backward):
         return has_hooks(self.vae.modules()) or any(map(weight_has_hooks, weights))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": None}  # of a copy's own weights it is made anew
+        # The graph of a copy is compiled for the copy's own weights.
+        return {**super().__getstate__(), "_compiled": None}
 
     def __call__(self, batch: tuple[Tensor, ...], bad: Tensor) -> Tensor:
         """See `Backward`."""

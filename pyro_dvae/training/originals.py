@@ -47,18 +47,18 @@ def is_original(thing: object, originals: Members, *, free: Collection[str] = ()
     )
 
 
-def is_unchanged(thing: object, originals: Members) -> bool:
-    """Whether the library's classes of an object are as they were, and no method is on the object.
-
-    A subclass may override any method.
-    """
-    mro = type(thing).__mro__
-    shadowed = any(callable(getattr(type(thing), name, None)) for name in vars(thing))
-    return not shadowed and all(
+def are_unchanged(originals: Members) -> bool:
+    """Whether the classes are as they were when `members` saw them."""
+    return all(
         vars(cls).get(name) is member
-        for cls in mro
-        for name, member in originals.get(cls, {}).items()
+        for cls, own in originals.items()
+        for name, member in own.items()
     )
+
+
+def has_own_methods(thing: object) -> bool:
+    """Whether an object hides a method of its class by an attribute of the same name."""
+    return any(callable(getattr(type(thing), name, None)) for name in vars(thing))
 
 
 def has_hooks(modules: Iterable[nn.Module]) -> bool:
@@ -77,12 +77,26 @@ def weight_has_hooks(weight: Tensor) -> bool:
     return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
+def class_members(module: nn.Module) -> list[tuple[Any, ...]]:
+    """The classes of a module and of its parts, and all that they define, as `same` compares them.
+
+    Classes of torch are left out.
+    """
+    classes = {cls: None for part in module.modules() for cls in type(part).__mro__}
+    return [
+        (cls, *vars(cls).values())
+        for cls in classes
+        if cls.__module__.partition(".")[0] not in ("torch", "builtins", "typing")
+    ]
+
+
 def attributes(module: nn.Module, *, methods: bool) -> list[tuple[Any, ...]]:
     """The parts of a module, their classes and what was put on each, to be compared by `same`.
 
     Args:
         module: with its submodules.
-        methods: what can be called; else all settings but the mode of training.
+        methods: take the attributes that can be called; else take all other attributes but the
+            mode of training.
     """
     return [
         (
@@ -91,7 +105,8 @@ def attributes(module: nn.Module, *, methods: bool) -> list[tuple[Any, ...]]:
             *(
                 each
                 for name, value in vars(part).items()
-                if name[0] != "_" and name != "training" and callable(value) == methods
+                if callable(value) == methods
+                and (methods or (name[0] != "_" and name != "training"))
                 for each in (name, value)
             ),
         )
