@@ -137,7 +137,7 @@ def _names(estimators: str) -> list[str]:
 
     names = list(ESTIMATORS) if estimators == "all" else estimators.split(",")
     for name in names:
-        if name not in ESTIMATORS:
+        if name not in ESTIMATORS and ":" not in name:  # module:factory is the user's own
             fail(f"Expected estimators of {', '.join(ESTIMATORS)}; got {name!r}. Choose others.")
     return names
 
@@ -200,7 +200,7 @@ def _possible(
     own: dict[str, Any] = {"temperature": None, "beta": 1.0, "free_bits": 0.0, "annealing": 0}
     for name in names:
         try:
-            particles = ESTIMATORS[name].particles
+            particles = ESTIMATORS[name].particles if name in ESTIMATORS else None
             setting = replace(config, estimator=name, num_particles=particles, **own)
             elbo: Any = build_elbo(setting, arguments[0].shape[1:])
             if isinstance(elbo, nn.Module):

@@ -66,14 +66,14 @@ def train(
 
 
 def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
-    from pyro_dvae.runs import ESTIMATORS
+    from pyro_dvae.runs import estimator_of
     from pyro_dvae.training import Progress
 
     trainer, config = training.trainer, training.config
     if trainer.epoch or trainer.step:
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
     events = event_log(training.folder, trainer.epoch + 1) if tensorboard else None
-    value = ESTIMATORS[config.estimator].value if training.keeps_state else "ELBO"
+    value = estimator_of(config.estimator).value if training.keeps_state else "ELBO"
     datum = datum_name(training.event_shape)
     bar = Progress(config.epochs, trainer.epoch, value, datum, for_a_bar(sys.stdout))
     pictures = _Pictures(training)

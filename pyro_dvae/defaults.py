@@ -74,12 +74,12 @@ class RunSettings(TrainingSettings):
     num_categories: int = 8
     """K, the number of categories of each of them."""
     prior: str = "uniform"
-    """p(z), by its name in `parts.PRIORS`, with an argument after a colon where it takes one:
-    "mixture:20"."""
+    """p(z), by its name in `priors.PRIORS`, with an argument after a colon where it takes one:
+    "mixture:20"; or a prior of the user's own, as "module:factory"."""
     likelihood: str = "bernoulli"
-    """p(x|z), by its name in `parts.LIKELIHOODS`, as for `prior`."""
+    """p(x|z), by its name in `likelihoods.LIKELIHOODS`, as for `prior`."""
     guide: str = "mean-field"
-    """q(z|x), by its name in `parts.GUIDES`, as for `prior`."""
+    """q(z|x), by its name in `guides.GUIDES`, as for `prior`."""
     network: str = "mlp"
     """The encoder and the decoder, by their name in `parts.NETWORKS`, as for `prior`."""
     encoder: str | None = None
@@ -91,7 +91,8 @@ class RunSettings(TrainingSettings):
     hidden: tuple[int, ...] = (512, 256)
     """The widths of the MLP encoder's hidden layers. The decoder has the same in reverse order."""
     estimator: str = "rloo"
-    """How the gradient is estimated, by a name in `estimators.ESTIMATORS`."""
+    """How the gradient is estimated, by a name in `estimators.ESTIMATORS`; or an estimator of the
+    user's own, as "module:factory"."""
     num_particles: int | None = None
     """S, the number of draws of z per data point and step. None means the estimator's default."""
     baseline: str = "running_mean"

@@ -84,6 +84,11 @@ def _parsed(name: str, text: str, keyword: str, default: Any) -> Any:
         ) from None
 
 
+def is_own(spec: str, table: Mapping[str, Any]) -> bool:
+    """Whether this names a part of a user's own, `module:factory`, in place of one of the table."""
+    return name_and_argument(spec)[0] not in table and is_code(spec)
+
+
 def is_code(spec: str) -> bool:
     """Whether the text has the form `module:factory`, such as `my_code.parts:StudentT`."""
     module, colon, factory = spec.partition(":")

@@ -108,6 +108,7 @@ ROOMS: dict[str, set[str]] = {
         "_version",
         "checks",
         "codes",
+        "contracts",
         "data",
         "data.read",
         "data.serve",

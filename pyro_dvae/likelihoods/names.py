@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood, Mixed
-from pyro_dvae.specs import build_named, is_code, name_and_argument
+from pyro_dvae.specs import build_named, name_and_argument
 
 _EXAMPLE = "mixed:bernoulli*3,categorical:5,normal"
-
-
-def is_own(spec: str) -> bool:
-    """Whether this names a likelihood of a user's own, `module:factory`."""
-    return name_and_argument(spec)[0] not in LIKELIHOODS and is_code(spec)
 
 
 def named_class(spec: str) -> type[Likelihood]:

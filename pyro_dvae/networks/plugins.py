@@ -47,7 +47,7 @@ def own_encoder(
         "num_outputs": num_outputs,
     }
     subject = Subject("encoder", name, settings, "(rows, num_latents, num_outputs)")
-    network = _build(subject)
+    network = build_own(subject)
     x = torch.rand(2, *event_shape, generator=torch.Generator().manual_seed(0), device="cpu")
     try_network(subject, network, {"data": x}, len(event_shape), (num_latents, num_outputs))
     return network
@@ -81,7 +81,7 @@ def own_decoder(
     extra = (num_params,) if num_params > 1 else ()
     output = f"(..., *event_shape{', num_params' * len(extra)})"
     subject = Subject("decoder", name, settings, output)
-    network = _build(subject)
+    network = build_own(subject)
     generator = torch.Generator().manual_seed(0)
     index = torch.randint(num_categories, (2, 3, num_latents), generator=generator, device="cpu")
     z = nn.functional.one_hot(index, num_categories).to(torch.get_default_dtype())
@@ -102,7 +102,7 @@ def own_likelihood(name: str, event_shape: tuple[int, ...]) -> Likelihood:
         ValueError: it cannot be imported or built, or fails its trial; says what to change.
     """
     subject = Subject("likelihood", name, {"event_shape": event_shape})
-    likelihood = completed(_build(subject), Likelihood)
+    likelihood = completed(build_own(subject), Likelihood)
     _check_members(subject, likelihood)
     extra = (likelihood.num_params,) if likelihood.num_params > 1 else ()
     with torch.no_grad(), RandomStream(0, torch.device("cpu")):
@@ -180,7 +180,18 @@ def _checked(likelihood: Likelihood, x: Tensor) -> Tensor:
     return x
 
 
-def _build(subject: Subject) -> nn.Module:
+def build_own(subject: Subject, returns: type[Any] = nn.Module) -> Any:
+    """What the factory of `module:factory` returns.
+
+    A factory of networks gets all settings. Any other one gets those that it has arguments for.
+
+    Args:
+        subject: what is built, and the settings.
+        returns: the class of it.
+
+    Raises:
+        ValueError: it cannot be imported or built, or is of another class; says what to change.
+    """
     module_name, _, factory_name = subject.name.partition(":")
     if not (module_name and factory_name):
         raise ValueError(
@@ -191,8 +202,8 @@ def _build(subject: Subject) -> nn.Module:
     with current_folder_first():
         factory = _factory(subject, module_name, factory_name)
         settings = subject.settings
-        if subject.kind == "likelihood" and not _takes(factory, "event_shape"):
-            settings = {}
+        if subject.kind not in ("encoder", "decoder"):
+            settings = {name: value for name, value in settings.items() if _takes(factory, name)}
         try:
             part = factory(**settings)
         except (Exception, SystemExit) as error:
@@ -203,12 +214,30 @@ def _build(subject: Subject) -> nn.Module:
                     f"keyword; got {in_one_line(error)}. Give the factory these arguments."
                 ) from error
             refuse(subject, "to be built", error)
-    if not isinstance(part, nn.Module):
+    if not isinstance(part, returns):
+        name = "a torch.nn.Module" if returns is nn.Module else f"an {returns.__name__} of Pyro"
+        what = "network" if subject.kind in ("encoder", "decoder") else subject.kind
         raise ValueError(
-            f"Expected {subject} to return a torch.nn.Module; got {type(part).__name__}. Return "
-            f"the {'network' if subject.kind != 'likelihood' else 'likelihood'}."
+            f"Expected {subject} to return {name}; got {type(part).__name__}. Return the {what}."
         )
     return part
+
+
+def own_takes(name: str, kind: str, argument: str) -> bool:
+    """Whether the factory of `module:factory`, which is imported, has an argument of a name.
+
+    Args:
+        name: "module:factory".
+        kind: the kind of part, for messages.
+        argument: the name of the argument.
+
+    Raises:
+        ValueError: it cannot be imported; says what to change.
+    """
+    module_name, _, factory_name = name.partition(":")
+    with current_folder_first():
+        factory = _factory(Subject(kind, name, {}), module_name, factory_name)
+    return _takes(factory, argument)
 
 
 def _takes(factory: Callable[..., Any], name: str) -> bool:

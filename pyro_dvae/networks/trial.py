@@ -19,7 +19,7 @@ class Subject(NamedTuple):
     """What is tried, in words for messages."""
 
     kind: str
-    """ "encoder", "decoder" or "likelihood"."""
+    """ "encoder", "decoder", "likelihood", "prior", "guide" or "estimator"."""
     name: str
     """module:factory, or the name of its class."""
     settings: dict[str, Any]

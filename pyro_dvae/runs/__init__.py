@@ -3,7 +3,15 @@
 from pyro_dvae.memory import refuse_bytes
 from pyro_dvae.runs.blocks import decode_blocks, encode_blocks, sample_blocks
 from pyro_dvae.runs.checkpoints import STATE, newest_run, read_state
-from pyro_dvae.runs.config import ESTIMATORS, Config, build_elbo, build_vae, preparation_of
+from pyro_dvae.runs.config import (
+    ESTIMATORS,
+    Config,
+    build_elbo,
+    build_vae,
+    own_code,
+    preparation_of,
+)
+from pyro_dvae.runs.estimators import estimator_of
 from pyro_dvae.runs.log import (
     METRICS,
     read_epochs,
@@ -18,7 +26,7 @@ from pyro_dvae.runs.resolve import check_source, resolve_settings
 from pyro_dvae.runs.rows import PreparedRows, model_batch, model_labels
 from pyro_dvae.runs.run import Run, RunInfo, inspect_run, load_run
 from pyro_dvae.runs.run_trainer import RunTrainer
-from pyro_dvae.runs.settings import CONFIG, data_to_json, own_code, read_config
+from pyro_dvae.runs.settings import CONFIG, data_to_json, read_config
 from pyro_dvae.runs.sizes import refuse_too_large
 from pyro_dvae.runs.start import new_model, resume_run, start_prior, start_run
 
@@ -40,6 +48,7 @@ __all__ = [
     "data_to_json",
     "decode_blocks",
     "encode_blocks",
+    "estimator_of",
     "example_images",
     "inspect_run",
     "load_run",

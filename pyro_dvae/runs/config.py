@@ -15,19 +15,19 @@ from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
 from pyro_dvae.defaults import ANNEALING, RunSettings
 from pyro_dvae.guides import GUIDES
-from pyro_dvae.likelihoods.names import is_own
+from pyro_dvae.likelihoods import LIKELIHOODS
 from pyro_dvae.networks import ENCODERS
 from pyro_dvae.priors import PRIORS
-from pyro_dvae.runs.estimators import ESTIMATORS, Shape, baseline_of
+from pyro_dvae.runs.estimators import ESTIMATORS, Shape, baseline_of, estimator_of
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.parts import (
     build_guide,
     build_likelihood,
     build_networks,
     build_prior,
-    check_likelihood,
     check_name,
 )
+from pyro_dvae.specs import is_own
 from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [
@@ -59,10 +59,10 @@ class Config(RunSettings):
 
     def __post_init__(self) -> None:
         self._check_types()
-        one_of("estimator", self.estimator, ESTIMATORS)
-        check_name("prior", self.prior, PRIORS)
-        check_likelihood(self.likelihood)
-        check_name("guide", self.guide, GUIDES)
+        check_name("estimator", self.estimator, ESTIMATORS, own=True)
+        check_name("prior", self.prior, PRIORS, own=True)
+        check_name("likelihood", self.likelihood, LIKELIHOODS, own=True)
+        check_name("guide", self.guide, GUIDES, own=True)
         check_name("network", self.network, ENCODERS)
         at_least("classes", self.num_classes, 0)
         code_shape(self.num_latents, self.num_categories)
@@ -97,7 +97,8 @@ class Config(RunSettings):
         if self.range is not None:
             self._set("range", tuple(self.range))  # JSON has lists
             check_range(self.range)
-        if not is_own(self.likelihood):  # whose kind is not known before its code is imported
+        # The kind of a likelihood of the user's own is not known before its code is imported.
+        if not is_own(self.likelihood, LIKELIHOODS):
             preparation = Preparation(self.binarize, self.range, self.likelihood)
             self._set("binarize", preparation.binarize)
         _check_kept("validation", self.validation)
@@ -108,11 +109,12 @@ class Config(RunSettings):
             at_least("patience", self.patience, 1)
 
     def _check_estimator(self) -> None:
-        estimator = ESTIMATORS[self.estimator]
-        if self.num_particles is None:
+        estimator = estimator_of(self.estimator)
+        own = is_own(self.estimator, ESTIMATORS)  # whose code knows its defaults
+        if self.num_particles is None and not own:
             self._set("num_particles", estimator.particles)
         at_least("particles", self.particles, estimator.least_particles)
-        if self.annealing is None:
+        if self.annealing is None and not own:
             self._set("annealing", ANNEALING if estimator.has_beta else 0)
         for name, value in (("beta", self.beta), ("free bits", self.free_bits)):
             if not 0 <= value < math.inf:
@@ -135,7 +137,7 @@ class Config(RunSettings):
             self._check_temperature(self.temperature)
 
     def _check_temperature(self, temperature: float) -> None:
-        if not ESTIMATORS[self.estimator].takes_temperature:
+        if not estimator_of(self.estimator).takes_temperature:
             known = sorted(name for name, row in ESTIMATORS.items() if row.takes_temperature)
             raise ValueError(
                 f"Expected no temperature for the {self.estimator} estimator; got {temperature}. "
@@ -149,9 +151,11 @@ class Config(RunSettings):
 
     @property
     def particles(self) -> int:
-        """S, the number of draws of z per data point and step."""
-        assert self.num_particles is not None  # since the settings were checked
-        return self.num_particles
+        """S, the number of draws of z per data point and step.
+
+        It is 1 for an estimator of the user's own that is not built yet, if no number is given.
+        """
+        return 1 if self.num_particles is None else self.num_particles
 
     @property
     def training(self) -> dict[str, Any]:
@@ -179,20 +183,34 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     return DiscreteVAE(*networks, build_prior(config, shape), likelihood, guide)
 
 
+def model_code(config: Config) -> list[str]:
+    """The parts of a model of a user's own that settings name, as "module:factory"."""
+    named = {"likelihood": LIKELIHOODS, "prior": PRIORS, "guide": GUIDES}
+    parts = [spec for spec in (config.encoder, config.decoder) if spec is not None]
+    specs = {part: vars(config)[part] for part in named}
+    return parts + [spec for part, spec in specs.items() if is_own(spec, named[part])]
+
+
+def own_code(config: Config) -> list[str]:
+    """All that settings name of a user's own: the parts of the model, and the estimator."""
+    own = [config.estimator] if is_own(config.estimator, ESTIMATORS) else []
+    return model_code(config) + own
+
+
 def preparation_of(config: Config, event_shape: Sequence[int]) -> Preparation:
     """How stored values become those that the likelihood of the settings takes.
 
     Raises:
         ValueError: a likelihood of the user's own cannot be built, or takes no zeros and ones.
     """
-    named = not is_own(config.likelihood)
+    named = not is_own(config.likelihood, LIKELIHOODS)
     likelihood = config.likelihood if named else build_likelihood(config, event_shape)
     return Preparation(config.binarize, config.range, likelihood)
 
 
 def build_elbo(config: Config, event_shape: Shape) -> ELBO:
     """The ELBO of the estimator that the settings name."""
-    return ESTIMATORS[config.estimator].build(config, event_shape)
+    return estimator_of(config.estimator).build(config, event_shape)
 
 
 def _check_kept(part: str, amount: float | str) -> None:

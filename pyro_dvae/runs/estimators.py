@@ -20,6 +20,8 @@ from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.networks.mlp import MLPBaseline, MLPControl
+from pyro_dvae.runs.own import own_estimator
+from pyro_dvae.specs import is_own
 
 if TYPE_CHECKING:
     from pyro_dvae.runs.config import Config
@@ -108,6 +110,32 @@ ESTIMATORS: dict[str, Estimator] = {
     ),
 }
 """Every estimator by its name, as `Config.estimator` and the command line take it."""
+
+
+def _own(config: Config, event_shape: Shape) -> ELBO:
+    settings = {
+        "num_particles": config.num_particles,
+        "temperature": config.temperature,
+        "beta": config.beta,
+        "free_bits": config.free_bits,
+    }
+    sizes = {
+        "event_shape": tuple(event_shape),
+        "num_latents": config.num_latents,
+        "num_categories": config.num_categories,
+        "max_plate_nesting": 1,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+    return own_estimator(config.estimator, given, sizes)
+
+
+_OWN = Estimator(_own, value="estimate", takes_temperature=True)
+"""An estimator of the user's own, of which the factory knows the rest."""
+
+
+def estimator_of(name: str) -> Estimator:
+    """What there is to know of an estimator, by its name; no code of the user's own is imported."""
+    return _OWN if is_own(name, ESTIMATORS) else ESTIMATORS[name]
 
 
 def baseline_of(text: str) -> str | float | None:

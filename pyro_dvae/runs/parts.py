@@ -10,35 +10,53 @@ from torch import nn
 from pyro_dvae.checks import one_of
 from pyro_dvae.guides import GUIDES, Guide
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
-from pyro_dvae.likelihoods.names import is_own, named_likelihood
+from pyro_dvae.likelihoods.names import named_likelihood
 from pyro_dvae.networks import DECODERS, ENCODERS
-from pyro_dvae.networks.plugins import own_decoder, own_encoder, own_likelihood
+from pyro_dvae.networks.plugins import own_decoder, own_encoder, own_likelihood, own_takes
 from pyro_dvae.priors import PRIORS, Prior
-from pyro_dvae.specs import build_named, name_and_argument
+from pyro_dvae.runs.own import own_guide, own_prior
+from pyro_dvae.specs import build_named, is_own, name_and_argument
 
 if TYPE_CHECKING:
     from pyro_dvae.runs.config import Config
 
 
-def check_name(what: str, spec: str, table: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless the name of `name` or `name:argument` is in the table."""
-    one_of(what, name_and_argument(spec)[0], table)
+def check_name(what: str, spec: str, table: Mapping[str, Any], *, own: bool = False) -> None:
+    """Raise a ValueError unless the name of `name` or `name:argument` is in the table.
+
+    Args:
+        what: the kind of part.
+        spec: the text.
+        table: the names.
+        own: whether it may be a part of the user's own, `module:factory`.
+    """
+    if not (own and is_own(spec, table)):
+        one_of(what, name_and_argument(spec)[0], table)
 
 
-def check_likelihood(spec: str) -> None:
-    """Raise a ValueError unless this names a likelihood of ours, or reads `module:factory`."""
-    if not is_own(spec):
-        check_name("likelihood", spec, LIKELIHOODS)
+def is_conditional(prior: str) -> bool:
+    """Whether a prior is conditional on labels.
+
+    Code of a user's own is imported to find out: its factory has an argument `num_classes`.
+
+    Args:
+        prior: the name, as `Config` takes it.
+    """
+    if is_own(prior, PRIORS):
+        return own_takes(prior, "prior", "num_classes")
+    return name_and_argument(prior)[0] == "conditional"
 
 
 def build_prior(config: Config, event_shape: Sequence[int]) -> Prior:
     """The untrained prior alone."""
-    given = {
+    given: dict[str, Any] = {
         "num_latents": config.num_latents,
         "num_categories": config.num_categories,
         "num_classes": config.num_classes,
         "event_shape": tuple(event_shape),
     }
+    if is_own(config.prior, PRIORS):
+        return own_prior(config.prior, **given)
     if name_and_argument(config.prior)[0] == "vamp":  # other priors do not look at the data
         kind = build_likelihood(config, event_shape).kind
         given["bounded"] = kind in ("bits", "unit", "open", "levels")  # as the encoder sees them
@@ -48,6 +66,8 @@ def build_prior(config: Config, event_shape: Sequence[int]) -> Prior:
 def build_guide(config: Config) -> Guide:
     """The untrained guide alone."""
     given = {"num_latents": config.num_latents, "num_categories": config.num_categories}
+    if is_own(config.guide, GUIDES):
+        return own_guide(config.guide, **given)
     return build_named("guide", config.guide, GUIDES, given)
 
 
@@ -58,7 +78,8 @@ def build_likelihood(config: Config, event_shape: Sequence[int]) -> Likelihood:
         ValueError: an unknown name or argument; or the user's own likelihood cannot be built.
     """
     spec, shape = config.likelihood, tuple(event_shape)
-    return own_likelihood(spec, shape) if is_own(spec) else named_likelihood(spec, shape)
+    own = is_own(spec, LIKELIHOODS)
+    return own_likelihood(spec, shape) if own else named_likelihood(spec, shape)
 
 
 def build_networks(

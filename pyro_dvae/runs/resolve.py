@@ -26,10 +26,10 @@ from pyro_dvae.data.read.rows import levels_in
 from pyro_dvae.data.read.table_rows import TableRows
 from pyro_dvae.data.serve.allocate import amount_kept
 from pyro_dvae.defaults import TEST_SHARE, VALIDATION_SHARE
-from pyro_dvae.likelihoods import Likelihood
-from pyro_dvae.likelihoods.names import is_own
+from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
 from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
-from pyro_dvae.specs import name_and_argument
+from pyro_dvae.runs.parts import is_conditional
+from pyro_dvae.specs import is_own
 
 
 def check_source(source: Source) -> Scan:
@@ -92,7 +92,7 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     likelihood = config.likelihood
     if likelihood == "mixed":
         likelihood = mixed_spec(source.train)
-    own = is_own(likelihood)
+    own = is_own(likelihood, LIKELIHOODS)
     wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
     _refuse_names(source, wanted)
     preparation = choose(found.extent, given["binarize"], config.range, wanted)
@@ -135,7 +135,7 @@ def count_classes(prior: str, source: Source) -> int:
     Raises:
         ValueError: the prior is conditional, and the data have no labels, or negative ones.
     """
-    if name_and_argument(prior)[0] != "conditional":
+    if not is_conditional(prior):
         return 0
     return int(class_labels(source.train.labels, 0, "the training data").max()) + 1
 

@@ -12,12 +12,12 @@ from pyro_dvae.data import PARTS
 from pyro_dvae.displays import named
 from pyro_dvae.evaluation import Evaluation
 from pyro_dvae.runs.checkpoints import WEIGHTS
-from pyro_dvae.runs.config import Config, build_vae
+from pyro_dvae.runs.config import Config, build_vae, model_code
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.log import Status, read_epochs, stored_evaluation, training_status
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.rows import PreparedRows, prepared_rows
-from pyro_dvae.runs.settings import CONFIG, ConfigFile, own_code, read_config, trusted_config
+from pyro_dvae.runs.settings import CONFIG, ConfigFile, read_config, trusted_config
 from pyro_dvae.runs.storage import read_tensors
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.vae import DiscreteVAE
@@ -169,7 +169,7 @@ def inspect_run(folder: str | Path) -> RunInfo:
     """
     folder = Path(folder)
     file = read_config(folder)
-    if own_code(file.config):
+    if model_code(file.config):
         epoch, number = _read_weights(folder, file, None)[1], None
     else:
         vae = _without_numbers(folder, file)
@@ -199,7 +199,7 @@ def load_run(folder: str | Path, *, trust_code: bool = False) -> Run:
     """
     folder = Path(folder)
     file = trusted_config(folder, trust_code=trust_code)
-    if own_code(file.config):  # a network that reads its own numbers cannot be built without them
+    if model_code(file.config):  # a network that reads its own numbers cannot be built without them
         vae = _built(folder, file)
         weights, epoch = _read_weights(folder, file, vae)
     else:
@@ -216,7 +216,7 @@ def refuse_sizes_beyond(path: Path, config: Config) -> None:
     A decoder has at least one number for each category of each latent, and a Boltzmann machine for
     each pair of latents that it couples: what a damaged file claims is not built to find out.
     """
-    if own_code(config) or not path.is_file():
+    if model_code(config) or not path.is_file():
         return
     least = 0 if config.network.startswith("conv-grid") else config.num_latents
     if config.prior.partition(":")[0] in ("boltzmann", "rbm"):
@@ -251,7 +251,7 @@ def _read_weights(
     folder: Path, file: ConfigFile, vae: DiscreteVAE | None
 ) -> tuple[dict[str, Tensor], int]:
     """The weights, of the shapes of a model where one is given, and their epoch."""
-    own = own_code(file.config)
+    own = model_code(file.config)
     shapes = None
     if vae is not None:
         shapes = {name: value.shape for name, value in vae.state_dict().items()}

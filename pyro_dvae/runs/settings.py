@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from pyro_dvae._version import __version__
 from pyro_dvae.checks import shortened
-from pyro_dvae.likelihoods.names import is_own
 from pyro_dvae.networks.trust import is_mark, is_there, make_mark, module_of
-from pyro_dvae.runs.config import Config
+from pyro_dvae.priors import PRIORS
+from pyro_dvae.runs.config import Config, model_code, own_code
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.reading import Reading
 from pyro_dvae.runs.record import DataRecord, SecondStage
@@ -85,7 +85,7 @@ def write_config(folder: str | Path, data: DataRecord, event_shape: Sequence[int
         "event_shape": list(event_shape),
         "data": data_to_json(data),
     }
-    own = own_code(data.config)
+    own = _marked(data)
     if own:
         mark = make_mark(own)
         if mark is None:
@@ -153,18 +153,17 @@ def data_from_json(content: Mapping[str, Any], config: Config) -> DataRecord:
     )
 
 
+def _marked(data: DataRecord) -> list[str]:
+    """The code that a mark is made for; a second stage never builds the estimator of the first."""
+    return own_code(data.config) if data.second_stage is None else model_code(data.config)
+
+
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value  # JSON has lists
-
-
-def own_code(config: Config) -> list[str]:
-    """The parts of a user's own that settings name, as "module:factory"."""
-    likelihood = config.likelihood if is_own(config.likelihood) else None
-    return [name for name in (config.encoder, config.decoder, likelihood) if name is not None]
 
 
 def read_config(folder: str | Path) -> ConfigFile:
@@ -198,7 +197,8 @@ def _read_config(folder: Path) -> tuple[ConfigFile, object]:
             raise ValueError(f"Expected sizes of a datum; got {shortened(event_shape)}. Mend them.")
         # The first runs were neither annealed nor compiled, and could not say so.
         config = Config(**{"annealing": 0, "compile": False, **content["config"]})
-        if config.num_classes and name_and_argument(config.prior)[0] != "conditional":
+        prior = name_and_argument(config.prior)[0]
+        if config.num_classes and prior in PRIORS and prior != "conditional":
             raise ValueError(
                 f"Expected no classes beside the {config.prior} prior, which knows none; got "
                 f"{config.num_classes}. Mend them."
@@ -219,25 +219,29 @@ class _NewerFormatError(ValueError):
     """The run is whole, but this version cannot read it."""
 
 
-def trusted_config(folder: str | Path, *, trust_code: bool = False) -> ConfigFile:
+def trusted_config(
+    folder: str | Path, *, trust_code: bool = False, trains: bool = False
+) -> ConfigFile:
     """Read `config.json` where the model is to be built, which imports code that it names.
 
     Args:
         folder: the run's.
         trust_code: whether the user trusts that code, whoever made the run.
+        trains: whether the estimator is to be built too.
 
     Raises:
         ValueError: there is no run, one of a newer format, or a damaged file; or the run names
             code, this user did not make it here, and `trust_code` is False.
     """
     settings, mark = _read_config(Path(folder))
-    own = own_code(settings.config)
-    would_run = any(map(is_there, own))  # else the import says what is missing
+    own = _marked(settings.data)
+    needed = own if trains else model_code(settings.config)
+    would_run = any(map(is_there, needed))  # else the import says what is missing
     if would_run and not trust_code and not is_mark(mark, own):
-        modules = " and ".join(dict.fromkeys(map(module_of, own)))
+        modules = " and ".join(dict.fromkeys(map(module_of, needed)))
         raise ValueError(
             f"Expected a run that you made here with the code that it names; got {folder}, which "
-            f"names {' and '.join(own)}: to load it would run {modules}. Look at this code, then "
-            "pass trust_code=True."
+            f"names {' and '.join(needed)}: to load it would run {modules}. Look at this code, "
+            "then pass trust_code=True."
         )
     return settings

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from pyro_dvae import memory
-from pyro_dvae.likelihoods.names import is_own
-from pyro_dvae.runs.config import Config, build_vae
+from pyro_dvae.runs.config import Config, build_vae, own_code
 from pyro_dvae.specs import name_and_argument
 
 _FLOAT = 4
@@ -73,14 +72,14 @@ def memory_of(config: Config, event_shape: Sequence[int], num_data: int | None =
         num_data: N, the number of training data; None for a model that is not trained.
 
     Returns:
-        Bytes; infinity where torch cannot count them. Networks of the user's own are left out,
-        and a likelihood of the user's own counts as one parameter per element.
+        Bytes; infinity where torch cannot count them. Networks, priors and guides of the user's own
+        are left out, and a likelihood of the user's own counts as one parameter per element.
     """
     shape = tuple(event_shape)
     own = config.encoder is not None or config.decoder is not None
     ours = replace(config, encoder=None, decoder=None) if own else config
-    if is_own(config.likelihood):
-        ours = replace(ours, likelihood="bernoulli")
+    plain: dict[str, Any] = {"prior": "uniform", "likelihood": "bernoulli", "guide": "mean-field"}
+    ours = replace(ours, **{part: plain[part] for part in plain if _is_own(config, part)})
     code = (config.num_latents, config.num_categories)
     try:
         with torch.device("meta"):
@@ -112,16 +111,23 @@ def _outputs(network: nn.Module) -> int:
     return sum(part.out_features for part in network.modules() if isinstance(part, nn.Linear))
 
 
+def _is_own(config: Config, part: str) -> bool:
+    """Whether the settings name a part of the user's own."""
+    return vars(config)[part] in own_code(config)
+
+
 def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
     """What could be lowered, and the settings with that one at its default."""
     default, settings = vars(Config()), vars(config)
     for name, what in _WORDS.items():
         usual, value = default[name], settings[name]
+        if value is None:  # which the code of the user's own decides
+            continue
         if value > usual or (name == "hidden" and max((*value, 0)) > min(usual)):
             changed: dict[str, Any] = {name: usual}
             yield what, replace(config, **changed)
     for part in _PARTS:
         name, argument = name_and_argument(settings[part])
-        if argument is not None and not is_own(settings[part]):
+        if argument is not None and not _is_own(config, part):
             changed = {part: name}
             yield f"the number after {name}:", replace(config, **changed)

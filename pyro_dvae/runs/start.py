@@ -15,6 +15,7 @@ from pyro.infer import ELBO
 from pyro_dvae.data import Scan, Source, Splits, only_seen
 from pyro_dvae.runs.checkpoints import STATE, create_run
 from pyro_dvae.runs.config import Config, build_elbo, build_prior, build_vae
+from pyro_dvae.runs.parts import is_conditional
 from pyro_dvae.runs.reading import reading_of
 from pyro_dvae.runs.record import DataRecord, SecondStage
 from pyro_dvae.runs.resolve import (
@@ -28,7 +29,6 @@ from pyro_dvae.runs.run import Run, refuse_sizes_beyond
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.settings import trusted_config
 from pyro_dvae.runs.sizes import refuse_too_large
-from pyro_dvae.specs import name_and_argument
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.batches import Batch
 from pyro_dvae.training.fitting import calibrate
@@ -75,9 +75,12 @@ def start_run(
     trainer = _trainer(config, splits, device)
     if compile_step is None and trainer.compile_if_long(config.epochs):
         config = replace(config, compile=True)
-        data = replace(data, config=config)
+    if config.num_particles is None:  # the estimator is the user's own, and has its defaults
+        particles = getattr(trainer.elbo, "num_particles", 1)
+        config = replace(config, num_particles=particles, annealing=trainer.annealing)
+    data = replace(data, config=config)
     codes = f"d{config.num_latents}k{config.num_categories}"
-    path = create_run(folder, f"{_stem(source.name)}-{codes}-{config.estimator}")
+    path = create_run(folder, f"{_stem(source.name)}-{codes}-{_stem(config.estimator)}")
     return RunTrainer(path, trainer, data.counting(source, splits), splits)
 
 
@@ -107,7 +110,7 @@ def resume_run(
     """
     device = torch.device(device)
     folder = Path(folder)
-    file = trusted_config(folder, trust_code=trust_code)
+    file = trusted_config(folder, trust_code=trust_code, trains=True)
     refuse_sizes_beyond(folder / STATE, file.config)
     config = replace(file.config, epochs=settings.pop("epochs", file.config.epochs))
     record = replace(file.data, config=config).moved_to(data, data_dir)
@@ -196,7 +199,7 @@ def new_model(config: Config, event_shape: Sequence[int]) -> tuple[DiscreteVAE, 
 
 def _with_classes(source: Source, prior: str) -> Source:
     """The data; for a conditional prior, their labels counted from 0 without gaps."""
-    return only_seen(source) if name_and_argument(prior)[0] == "conditional" else source
+    return only_seen(source) if is_conditional(prior) else source
 
 
 def _check(config: Config, splits: Splits, device: torch.device) -> None:

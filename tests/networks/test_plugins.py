@@ -21,10 +21,10 @@ from pyro_dvae import Config, build_vae, load_run
 from pyro_dvae.networks.plugins import own_decoder, own_encoder, own_likelihood
 from pyro_dvae.networks.trust import secret_file
 from pyro_dvae.runs.checkpoints import create_run, write_weights
-from pyro_dvae.runs.config import preparation_of
+from pyro_dvae.runs.config import own_code, preparation_of
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.run import inspect_run
-from pyro_dvae.runs.settings import own_code, write_config
+from pyro_dvae.runs.settings import write_config
 from pyro_dvae.runs.sizes import memory_of
 
 NETWORKS = """
