@@ -199,32 +199,9 @@ class _Scores(NamedTuple):
 
 
 def _scored(run: Run, rows: PreparedRows, bound: Bound, iw_samples: int, seed: int) -> _Scores:
-    from pyro_dvae.evaluation import datum_terms
-    from pyro_dvae.runs import model_labels
+    from pyro_dvae.runs import score_rows
 
-    weight = next(run.vae.parameters())
-    labels = model_labels(run.config, rows.labels, rows.name)
-    terms = datum_terms(
-        run.vae,
-        rows.x.to(weight),
-        None if labels is None else labels.to(weight.device),
-        exact=True if bound is Bound.exact else None,
-        importance_samples=iw_samples if bound is Bound.importance else None,
-        num_samples=16,
-        batch_size=_BLOCK,
-        seed=seed,
+    scores = score_rows(
+        run.vae, run.config, rows, bound.value, importance_samples=iw_samples, seed=seed
     )
-    scores = {
-        "elbo": terms.elbo,
-        "importance_bound": terms.importance_bound,
-        "log_marginal": terms.log_marginal,
-    }
-    name = {"elbo": "elbo", "importance": "importance_bound", "exact": "log_marginal"}[bound.value]
-    values, variances = scores[name], terms.variances.get(name)
-    assert values is not None
-    return _Scores(
-        run.data.label_values(rows.labels),
-        values.cpu(),
-        None if variances is None else variances.cpu(),
-        terms.prior_error,
-    )
+    return _Scores(run.data.label_values(rows.labels), *scores)

@@ -1,7 +1,7 @@
 """Runs: settings, the parts that they name, and the folder that a training leaves behind."""
 
 from pyro_dvae.memory import refuse_bytes
-from pyro_dvae.runs.blocks import decode_blocks, encode_blocks, sample_blocks
+from pyro_dvae.runs.blocks import decode_blocks, sample_blocks
 from pyro_dvae.runs.checkpoints import STATE, newest_run, read_state
 from pyro_dvae.runs.config import (
     ESTIMATORS,
@@ -12,6 +12,7 @@ from pyro_dvae.runs.config import (
     preparation_of,
 )
 from pyro_dvae.runs.estimators import estimator_of
+from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.log import (
     METRICS,
     read_epochs,
@@ -24,8 +25,9 @@ from pyro_dvae.runs.pictures import brightness, example_images, sample_grid, sha
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.resolve import check_source, resolve_settings
 from pyro_dvae.runs.rows import PreparedRows, model_batch, model_labels
-from pyro_dvae.runs.run import Run, RunInfo, inspect_run, load_run
+from pyro_dvae.runs.run import Run, inspect_run, load_run
 from pyro_dvae.runs.run_trainer import RunTrainer
+from pyro_dvae.runs.scores import Scores, encode_blocks, score_rows
 from pyro_dvae.runs.settings import CONFIG, data_to_json, read_config
 from pyro_dvae.runs.sizes import refuse_too_large
 from pyro_dvae.runs.start import new_model, resume_run, start_prior, start_run
@@ -41,6 +43,7 @@ __all__ = [
     "Run",
     "RunInfo",
     "RunTrainer",
+    "Scores",
     "brightness",
     "build_elbo",
     "build_vae",
@@ -68,6 +71,7 @@ __all__ = [
     "resume_run",
     "sample_blocks",
     "sample_grid",
+    "score_rows",
     "shade_of",
     "start_prior",
     "start_run",

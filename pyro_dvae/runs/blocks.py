@@ -1,16 +1,15 @@
-"""Codes and data of a run in blocks: encoded, decoded and drawn, however many there are."""
+"""Data of a run in blocks: decoded and drawn, however many there are."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pyro_dvae.codes import MAX_CODES, ROWS, num_codes, one_hot
-from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.codes import ROWS, one_hot
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.run import Run
 from pyro_dvae.streams import RandomStream
@@ -18,26 +17,6 @@ from pyro_dvae.vae import DiscreteVAE
 
 _NUMBERS = 2**22
 """Elements of data and codes that are drawn at once."""
-
-
-def encode_blocks(vae: DiscreteVAE, x: Any, *, probabilities: bool = False) -> Iterator[Tensor]:
-    """The most probable code of each datum, or all of q(z|x), block by block on the CPU.
-
-    Args:
-        vae: the model.
-        x: (N, *event_shape), what the likelihood takes: a tensor, or what serves rows by slices.
-        probabilities: yield the probabilities of the categories in place of codes.
-
-    Yields:
-        (B, D) categories 0 to K - 1, int64; or (B, D, K) probabilities, float32.
-    """
-    device = next(vae.parameters()).device
-    for start in range(0, len(x), ROWS):
-        rows = x[start : start + ROWS].to(device)
-        with torch.no_grad():
-            q = vae.posterior(rows)
-            posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
-            yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
 
 
 def decode_blocks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from pyro_dvae.data import (
     ServedRows,
     Splits,
     all_numbers,
+    as_rows,
     check_shape,
     class_labels,
     complaint,
@@ -99,14 +101,26 @@ def prepared_rows(
     vae: DiscreteVAE,
     data: DataRecord,
     event_shape: tuple[int, ...],
-    what: str | Path,
+    what: Any,
     *,
+    labels: Any,
     data_dir: str | Path | None,
     key: str | None,
     labelled: bool,
 ) -> PreparedRows:
     """What `Run.rows` returns; the arguments are explained there."""
     config = data.config
+    if not isinstance(what, (str, Path)):
+        for name, value in {"key": key, "data_dir": data_dir}.items():
+            if value is not None:
+                raise ValueError(
+                    f"Expected {name}=... with a file or a part of the data; got it with values. "
+                    "Leave it out."
+                )
+        rows = number_by(as_rows(_in_order(what, data.columns), labels), data.label_names)
+        return _served(vae, data, event_shape, rows, "the values")
+    if labels is not None:
+        raise ValueError(f"Expected labels=... with values; got them with {what}. Leave them out.")
     if isinstance(what, str) and what in PARTS:
         if key is not None:
             raise ValueError(
@@ -124,15 +138,36 @@ def prepared_rows(
     if isinstance(what, str) and not Path(what).suffix and not os.path.exists(what):
         raise ValueError(f"Expected {', '.join(PARTS)}, or a file; got {what[:80]!r}. Name one.")
     rows = open_file(data, what, key, labelled and config.num_classes > 0)
+    return _served(vae, data, event_shape, rows, str(what))
+
+
+def _in_order(values: Any, columns: Sequence[str] | None) -> Any:
+    """A table of pandas with the run's columns, in their order; other values as they are."""
+    if columns is None or not hasattr(values, "iloc"):
+        return values
+    missing = [name for name in columns if name not in values.columns]
+    if missing:
+        raise DataError(
+            f"Expected the run's columns, {', '.join(columns[:8])}, in the table; got none named "
+            f"{missing[0]!r}. Name the columns as in the run's data."
+        )
+    return values[list(columns)]
+
+
+def _served(
+    vae: DiscreteVAE, data: DataRecord, event_shape: tuple[int, ...], rows: Rows, name: str
+) -> PreparedRows:
+    """Rows that the model has not seen yet, checked and served."""
+    config = data.config
     found = scan(rows)
     wrong = complaint(found)
     if wrong is not None:
-        raise DataError(f"{what}: {wrong}")
+        raise DataError(f"{name}: {wrong}")
     check_shape((len(rows), *rows.event_shape), event_shape)
     preparation = preparation_of(config, event_shape)
-    refuse_unseen(rows, preparation, vae.likelihood, str(what), data.columns)
+    refuse_unseen(rows, preparation, vae.likelihood, name, data.columns)
     x = ServedRows(rows, preparation, config.seed, found.extent)
-    return PreparedRows(x, rows, rows.labels, str(what))
+    return PreparedRows(x, rows, rows.labels, name)
 
 
 def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: bool) -> Rows:

@@ -4,95 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyro_dvae.data import PARTS
-from pyro_dvae.displays import named
-from pyro_dvae.evaluation import Evaluation
 from pyro_dvae.runs.checkpoints import WEIGHTS
 from pyro_dvae.runs.config import Config, build_vae, model_code
 from pyro_dvae.runs.fields import check_fields
-from pyro_dvae.runs.log import Status, read_epochs, stored_evaluation, training_status
-from pyro_dvae.runs.record import DataRecord
+from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.rows import PreparedRows, prepared_rows
+from pyro_dvae.runs.scores import Bound, encode_blocks, score_rows
 from pyro_dvae.runs.settings import CONFIG, ConfigFile, read_config, trusted_config
 from pyro_dvae.runs.storage import read_tensors
-from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.vae import DiscreteVAE
-
-
-@dataclass(frozen=True, repr=False)
-class RunInfo:
-    """What a run folder tells of itself without the model: what `inspect_run` returns."""
-
-    folder: Path
-    event_shape: tuple[int, ...]
-    """Shape of a datum."""
-    data: DataRecord
-    """What the run remembers of its data; `data.splits()` gives them."""
-    version: str
-    """The version of the library that made the run."""
-    epoch: int
-    """The epoch that the weights in the folder come from: the one with the best validation ELBO."""
-    num_parameters: int | None
-    """Of the model; None where only code of the user's own could tell."""
-
-    def __repr__(self) -> str:
-        config = self.config
-        weights = "" if self.num_parameters is None else f", {self.num_parameters:,} parameters"
-        parts = named(
-            num_latents=config.num_latents,
-            num_categories=config.num_categories,
-            prior=config.prior,
-            likelihood=config.likelihood,
-            guide=config.guide,
-            network=config.network,
-            event_shape=self.event_shape,
-        )
-        training = named(estimator=config.estimator, num_particles=config.num_particles)
-        head = f"{type(self).__name__} {str(self.folder)!r}: epoch {self.epoch}{weights}"
-        return f"{head}, by pyro_dvae {self.version}\n  {parts}\n  {training}\n  {self.data}"
-
-    @property
-    def config(self) -> Config:
-        """The settings."""
-        return self.data.config
-
-    @property
-    def metrics(self) -> list[EpochRecord]:
-        """One record per epoch of the training; `pandas.DataFrame(run.metrics)` is a table.
-
-        Raises:
-            ValueError: `metrics.jsonl` is damaged.
-        """
-        return read_epochs(self.folder)
-
-    @property
-    def status(self) -> Status:
-        """One of "complete", "stopped early" and "unfinished", as a training that goes on is.
-
-        Raises:
-            ValueError: `metrics.jsonl` is damaged.
-        """
-        return training_status(self.config, self.metrics)
-
-    @property
-    def evaluation(self) -> dict[str, Evaluation]:
-        """The stored figures of these weights: part of the data ("test", ...) -> figures.
-
-        A training stores those of the test part at its end, and `write_evaluation` those of any.
-
-        Raises:
-            ValueError: `evaluation.json` is damaged.
-        """
-        stored = {part: stored_evaluation(self.folder, part) for part in PARTS}
-        return {
-            part: figures.evaluation
-            for part, figures in stored.items()
-            if figures is not None and figures.epoch == self.epoch
-        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,19 +29,22 @@ class Run(RunInfo):
 
     def rows(
         self,
-        what: str | Path,
+        what: Any,
         *,
+        labels: Any = None,
         data_dir: str | Path | None = None,
         key: str | None = None,
         labelled: bool = False,
     ) -> PreparedRows:
-        """Data as the model takes them: a part of the run's own, or a file like them.
+        """Data as the model takes them: a part of the run's own, or a file or an array like them.
 
         `run.vae.mode(run.rows("new.csv").x[:])` are the codes of a new table, one-hot.
 
         Args:
-            what: "train", "validation" or "test", or the path of a file or folder, which is read
-                as the run's data were read: the same columns, size of images and classes.
+            what: "train", "validation" or "test"; the path of a file or folder, which is read as
+                the run's data were read: the same columns, size of images and classes; or values
+                as they are stored: a tensor, an array, a table or a data set of torch.
+            labels: (N,) the classes of values, by number or by name; None if there are none.
             data_dir: the folder that the run's data lie in now, if that is another one.
             key: the name of an array in a `.npz` file, where it is not the one of the run's data.
             labelled: whether a model that is conditional on labels cannot do without them here.
@@ -132,10 +60,54 @@ class Run(RunInfo):
             self.data,
             self.event_shape,
             what,
+            labels=labels,
             data_dir=data_dir,
             key=key,
             labelled=labelled,
         )
+
+    def encode(self, what: Any, *, probabilities: bool = False, key: str | None = None) -> Tensor:
+        """The most probable code of each datum, as the command line writes it.
+
+        Args:
+            what: as for `rows`.
+            probabilities: return the probabilities q(z|x) of the categories in place of codes.
+            key: as for `rows`.
+
+        Returns:
+            (N, D) categories 0 to K - 1, int64; or (N, D, K) probabilities, float32.
+        """
+        blocks = encode_blocks(self.vae, self.rows(what, key=key).x, probabilities=probabilities)
+        return torch.cat(list(blocks))
+
+    def score(
+        self,
+        what: Any,
+        bound: Bound = "elbo",
+        *,
+        labels: Any = None,
+        importance_samples: int = 100,
+        seed: int | None = None,
+        key: str | None = None,
+    ) -> Tensor:
+        """The ELBO, the importance-weighted bound or log p(x) of each datum, in nats.
+
+        The data with the lowest scores surprise the model most. They are in the order of the data.
+
+        Args:
+            what: as for `rows`.
+            bound: "elbo"; "importance" for the importance-weighted bound; or "exact" for log p(x).
+            labels: as for `rows`.
+            importance_samples: k, the codes drawn per datum for the importance-weighted bound.
+            seed: of the draws; None for the run's.
+            key: as for `rows`.
+
+        Returns:
+            (N,) nats.
+        """
+        rows = self.rows(what, labels=labels, key=key, labelled=True)
+        draws: dict[str, Any] = {"importance_samples": importance_samples, "seed": seed}
+        return score_rows(self.vae, self.config, rows, bound, **draws).values
 
     def class_number(self, label: str) -> int:
         """The class that a prior conditional on labels knows by a name.

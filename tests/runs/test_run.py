@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
-from pyro_dvae import Config, Evaluation, evaluate, load_run
+from pyro_dvae import Config, Evaluation, datum_scores, evaluate, load_run
 from pyro_dvae.data import open_source
 from pyro_dvae.runs import (
     DataRecord,
@@ -131,6 +132,48 @@ def test_another_file_is_read_as_the_data_were(run: Path) -> None:
     assert torch.equal(part.x[:], loaded.data.splits().part("test").x)
     with pytest.raises(ValueError, match="Expected train, validation, test, or a file"):
         loaded.rows("nonsense")
+
+
+def test_values_are_prepared_as_a_file_is(run: Path) -> None:
+    loaded = load_run(run)
+    table("same.csv", 7)
+    frame = pandas.read_csv("same.csv")
+    values = frame[["a", "b", "c"]].to_numpy()
+    shuffled = frame[["c", "species", "a", "b"]]
+    codes = loaded.encode("same.csv")
+    assert (codes.shape, codes.dtype) == ((7, 2), torch.int64)
+    probabilities = loaded.encode(values, probabilities=True)
+    assert torch.equal(probabilities.argmax(-1), codes)
+    for what in (values, values.astype(float), torch.tensor(values), shuffled):
+        assert torch.equal(loaded.encode(what), codes)
+        assert torch.equal(loaded.score(what), loaded.score("same.csv"))
+    exact = datum_scores(loaded.vae, values.astype(np.float32), bound="exact")
+    assert torch.equal(loaded.score(values, "exact"), exact)
+    bound = loaded.score(values, "importance", importance_samples=7, seed=3)
+    assert torch.equal(bound, loaded.score("same.csv", "importance", importance_samples=7, seed=3))
+    assert (bound <= exact + 1).all()
+    assert torch.equal(loaded.score("test"), loaded.score(loaded.rows("test").stored))
+    labelled = loaded.rows(values[:3], labels=["w", "u", "w"])
+    assert labelled.labels is not None
+    assert labelled.labels.tolist() == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "message"),
+    [
+        (np.zeros((3, 4)), {}, r"data of shape \(N, 3\) with N > 0; got \(3, 4\)"),
+        (np.full((3, 3), 2), {}, "the values"),
+        (np.full((3, 3), np.nan), {}, "the values: Expected"),
+        (np.zeros((3, 3)), {"key": "x"}, "Expected key=... with a file"),
+        ("test", {"labels": [1]}, "Expected labels=... with values; got them with test"),
+        (pandas.DataFrame({"a": [0], "b": [1]}), {}, "run's columns, a, b, c, .*none named 'c'"),
+    ],
+)
+def test_values_that_the_model_does_not_take(
+    run: Path, what: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_run(run).rows(what, **options)
 
 
 def test_labels_that_cannot_be_read_are_left_out_with_a_warning(run: Path) -> None:

@@ -1,0 +1,98 @@
+"""Codes and scores of data, block by block, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.checks import one_of
+from pyro_dvae.codes import MAX_CODES, ROWS, num_codes
+from pyro_dvae.evaluation import datum_terms
+from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.runs.config import Config
+from pyro_dvae.runs.rows import PreparedRows, model_labels
+from pyro_dvae.vae import DiscreteVAE
+
+Bound = Literal["elbo", "importance", "exact"]
+"""What data are scored by."""
+
+
+def encode_blocks(vae: DiscreteVAE, x: Any, *, probabilities: bool = False) -> Iterator[Tensor]:
+    """The most probable code of each datum, or all of q(z|x), block by block on the CPU.
+
+    Args:
+        vae: the model.
+        x: (N, *event_shape), what the likelihood takes: a tensor, or what serves rows by slices.
+        probabilities: yield the probabilities of the categories in place of codes.
+
+    Yields:
+        (B, D) categories 0 to K - 1, int64; or (B, D, K) probabilities, float32.
+    """
+    device = next(vae.parameters()).device
+    for start in range(0, len(x), ROWS):
+        rows = x[start : start + ROWS].to(device)
+        with torch.no_grad():
+            q = vae.posterior(rows)
+            posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
+            yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
+
+
+class Scores(NamedTuple):
+    """A score of each of N data, in nats."""
+
+    values: Tensor
+    """(N,) on the CPU."""
+    variances: Tensor | None
+    """(N,) of the estimates over the draws; None where nothing is drawn."""
+    prior_error: float
+    """Standard error of log Z, which moves all scores alike; 0 where log Z is known."""
+
+
+def score_rows(
+    vae: DiscreteVAE,
+    config: Config,
+    rows: PreparedRows,
+    bound: Bound = "elbo",
+    *,
+    importance_samples: int = 100,
+    seed: int | None = None,
+) -> Scores:
+    """The ELBO, the importance-weighted bound or log p(x) of each datum, in nats.
+
+    Args:
+        vae: the model.
+        config: the run's settings.
+        rows: the data.
+        bound: "elbo"; "importance" for the importance-weighted bound; or "exact" for log p(x).
+        importance_samples: k, the codes drawn per datum for the importance-weighted bound.
+        seed: of the draws; None for the run's.
+
+    Raises:
+        ValueError: the model takes labels, and does not get them; or there are too many codes for
+            the exact log p(x).
+    """
+    names = {"elbo": "elbo", "importance": "importance_bound", "exact": "log_marginal"}
+    one_of("bound", bound, names)
+    weight = next(vae.parameters())
+    labels = model_labels(config, rows.labels, rows.name)
+    terms = datum_terms(
+        vae,
+        rows.x.to(weight),
+        None if labels is None else labels.to(weight.device),
+        exact=True if bound == "exact" else None,
+        importance_samples=importance_samples if bound == "importance" else None,
+        num_samples=16,
+        batch_size=256,
+        seed=config.seed if seed is None else seed,
+    )
+    known = {
+        "elbo": terms.elbo,
+        "importance_bound": terms.importance_bound,
+        "log_marginal": terms.log_marginal,
+    }
+    values, variances = known[names[bound]], terms.variances.get(names[bound])
+    assert values is not None
+    return Scores(values.cpu(), None if variances is None else variances.cpu(), terms.prior_error)
