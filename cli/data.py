@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +33,7 @@ from .reading import reading
 
 if TYPE_CHECKING:
     from pyro_dvae.data import Scan
+    from pyro_dvae.data.look.fits import Fit
 
 
 def data(
@@ -53,7 +58,7 @@ def data(
     channels: ChannelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what data are, and which likelihoods can model them.
+    """Tell what data are, which likelihoods can model them, and the command that trains on them.
 
     All values are read. Their shape, type and range are printed, and what is missing, what occurs
     twice, and the classes.
@@ -62,16 +67,18 @@ def data(
     """
     options = reading(locals())
     with user_errors():
-        from pyro_dvae.data import complaint, describe, open_source, scan
+        from pyro_dvae.data import complaint, describe, open_source, scan, suggest
 
         source = open_source(path, data_dir=data_dir, **options)
         parts = {"train": source.train, "test": source.test}
         scans = {part: scan(rows) for part, rows in parts.items() if rows is not None}
+        command = _command(path, data_dir, options, suggest(scans["train"]))
     if as_json:
         facts = {
             "name": source.name,
             "where": source.where,
             "notice": source.notice and with_options(source.notice),
+            "command": command,
         }
         print(json.dumps({**facts, **{part: _content(found) for part, found in scans.items()}}))
     else:
@@ -80,10 +87,36 @@ def data(
             print(f"note: {with_options(source.notice)}")
         for part, found in scans.items():
             print(with_options("\n".join([f"\n{part}:"] * (len(scans) > 1) + describe(found))))
+        if command is not None:
+            print(f"to train: {command}")
     complaints = {part: complaint(found) for part, found in scans.items()}
     for part, text in complaints.items():
         if text is not None:
             fail(text if part == "train" else f"In the test data: {text}")
+
+
+def _command(
+    path: str, data_dir: Path | None, options: dict[str, Any], fit: Fit | None
+) -> str | None:
+    """The command that trains on these data; None if none does."""
+    if fit is None:
+        return None
+    words = [] if data_dir is None else ["--data-dir", shlex.quote(str(data_dir))]
+    for name, value in options.items():
+        if isinstance(value, list):
+            words += [f"--{name}", shlex.quote(_in_one_line(value))]
+        elif value is not None:
+            words.append(with_options(f"{name}={value!r}"))
+    if fit.settings != {"binarize": "dynamic"} and fit.text:  # which is the default
+        words.append(with_options(fit.text).replace(", --", " --"))
+    return " ".join(["pdvae fit --data", shlex.quote(path), *words])
+
+
+def _in_one_line(names: list[str]) -> str:
+    """Names with commas between, as `reading` takes them apart."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 def _content(found: Scan) -> dict[str, Any]:

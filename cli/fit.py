@@ -152,7 +152,7 @@ def _new(
     device: Device,
 ) -> RunTrainer:
     from pyro_dvae import Config
-    from pyro_dvae.data import open_source
+    from pyro_dvae.data import describe_kinds, given_kinds, open_source
     from pyro_dvae.runs import check_source, start_run
 
     from .devices import pick_device
@@ -166,8 +166,10 @@ def _new(
     if source.notice:
         note(source.notice)
     training = start_run(source, folder, found=found, device=target, **settings)
-    if settings.get("likelihood") == "mixed":
-        note(f"columns: {training.config.likelihood.removeprefix('mixed:')}")
+    if given_kinds(settings.get("likelihood", "")) is not None:
+        about = training.data
+        kinds = describe_kinds(about.columns or (), training.config.likelihood, about.levels)
+        note(f"columns: {kinds}")
     print(scanned(found))
     return training
 

@@ -5,8 +5,8 @@
 `PreparedData` serves them to a likelihood.
 """
 
-from pyro_dvae.data.look.columns import mixed_spec
-from pyro_dvae.data.look.report import complaint, describe
+from pyro_dvae.data.look.columns import column_kinds, given_kinds, mixed_spec, with_categories
+from pyro_dvae.data.look.report import complaint, describe, describe_kinds, suggest
 from pyro_dvae.data.look.scan import Scan, scan
 from pyro_dvae.data.read.arrays import Array, load_array
 from pyro_dvae.data.read.classes import all_numbers, number_by, only_seen
@@ -58,11 +58,14 @@ __all__ = [
     "check_shape",
     "choose",
     "class_labels",
+    "column_kinds",
     "complaint",
     "describe",
     "describe_kind",
+    "describe_kinds",
     "extent",
     "fingerprint",
+    "given_kinds",
     "kind_of",
     "levels_of",
     "load_array",
@@ -77,4 +80,6 @@ __all__ = [
     "refuse_unseen",
     "scan",
     "split",
+    "suggest",
+    "with_categories",
 ]

@@ -43,19 +43,10 @@ def named_likelihood(
 
 def _mixed(argument: str | None, event_shape: tuple[int, ...] | None) -> Likelihood:
     """`bernoulli*3,categorical:5,normal` after the colon: the kinds of the columns of a table."""
-    if argument is None:
-        raise ValueError(
-            f"Expected the columns' kinds after mixed:; got none. Use {_EXAMPLE}, say."
-        )
-    blocks = []
-    for item in argument.split(","):
-        spec, star, times = item.strip().partition("*")
-        if star and not (times.isdecimal() and 0 < int(times) <= 10**6):
-            raise ValueError(
-                f"Expected a number of columns after {spec}*; got {times!r}. Use {spec}*3, say."
-            )
-        columns = int(times) if star else 1
-        blocks.append((named_likelihood(spec, (columns,), "kind of column"), columns))
+    blocks = [
+        (named_likelihood(spec, (columns,), "kind of column"), columns)
+        for spec, columns in kinds_of_columns(argument)
+    ]
     total = sum(columns for _, columns in blocks)
     if event_shape not in (None, (total,)):
         raise ValueError(
@@ -63,3 +54,24 @@ def _mixed(argument: str | None, event_shape: tuple[int, ...] | None) -> Likelih
             f"{total}. Name them all, as in {_EXAMPLE} for five."
         )
     return Mixed(blocks)
+
+
+def kinds_of_columns(argument: str | None) -> list[tuple[str, int]]:
+    """The kinds in `bernoulli*3,categorical:5,normal`, and how many columns in a row have each.
+
+    Raises:
+        ValueError: there are none, or what follows a star is no number.
+    """
+    if argument is None:
+        raise ValueError(
+            f"Expected the columns' kinds after mixed:; got none. Use {_EXAMPLE}, say."
+        )
+    kinds = []
+    for item in argument.split(","):
+        spec, star, times = item.strip().partition("*")
+        if star and not (times.isdecimal() and 0 < int(times) <= 10**6):
+            raise ValueError(
+                f"Expected a number of columns after {spec}*; got {times!r}. Use {spec}*3, say."
+            )
+        kinds.append((spec, int(times) if star else 1))
+    return kinds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +15,11 @@ from pyro_dvae.data import (
     choose,
     class_labels,
     complaint,
-    kind_of,
+    given_kinds,
     mixed_spec,
     scan,
 )
+from pyro_dvae.data.look.fits import column_of_names
 from pyro_dvae.data.read.errors import shorten
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.rows import levels_in
@@ -90,8 +90,9 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
             "Leave one out."
         )
     likelihood = config.likelihood
-    if likelihood == "mixed":
-        likelihood = mixed_spec(source.train)
+    kinds = given_kinds(likelihood)
+    if kinds is not None:
+        likelihood = mixed_spec(source.train, kinds)
     own = is_own(likelihood, LIKELIHOODS)
     wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
     _refuse_names(source, wanted)
@@ -113,15 +114,13 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
 
 def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:
     """Refuse a table with columns of names where the likelihood would take them for numbers."""
-    kind = kind_of(likelihood)
-    few = {"bits": 2, "levels": math.inf, "columns": math.inf}.get(kind, 0)
-    named = {name: its for name, its in levels_in(source.train).items() if len(its) > few}
-    if named:
-        name, levels = next(iter(named.items()))
+    levels = levels_in(source.train)
+    column = column_of_names(likelihood, levels)
+    if column is not None:
         raise DataError(
             f"Expected numbers in all columns of {source.name} for the {likelihood} likelihood; "
-            f"got names in column {name!r}: {shorten(list(levels))}. Use "
-            f'likelihood="mixed", or leave such columns out with drop={list(named)}.'
+            f"got names in column {column!r}: {shorten(list(levels[column]))}. Use "
+            f'likelihood="mixed", or leave such columns out with drop={list(levels)}.'
         )
 
 

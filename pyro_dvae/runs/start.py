@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from pyro.infer import ELBO
 
-from pyro_dvae.data import Scan, Source, Splits, only_seen
+from pyro_dvae.data import Scan, Source, Splits, given_kinds, only_seen, with_categories
 from pyro_dvae.runs.checkpoints import STATE, create_run
 from pyro_dvae.runs.config import Config, build_elbo, build_prior, build_vae
 from pyro_dvae.runs.parts import is_conditional
@@ -67,6 +67,8 @@ def start_run(
     device = torch.device(device)
     compile_step = settings.pop("compile", None)
     found = check_source(source) if found is None else found
+    kinds = given_kinds(settings.get("likelihood", Config.likelihood))
+    source = source if kinds is None else with_categories(source, kinds)
     source = _with_classes(source, settings.get("prior", Config.prior))
     config = resolve_settings(source, found, compile=bool(compile_step), **settings)
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))

@@ -179,8 +179,14 @@ ODD: dict[str, tuple[str, Callable[[Path], Any], list[str], dict[str, Any]]] = {
         {
             "event_shape": [2],
             "columns": [
-                {"name": "a", "low": 1.0, "high": 2.0, "num_missing": 0, "levels": None},
-                {"name": "b", "low": 0, "high": 1, "num_missing": 0, "levels": ["False", "True"]},
+                {
+                    **{"name": "a", "low": 1.0, "high": 2.0, "num_missing": 0},
+                    **{"levels": None, "likelihood": "normal", "numbers": None},
+                },
+                {
+                    **{"name": "b", "low": 0.0, "high": 1.0, "num_missing": 0},
+                    **{"levels": ["False", "True"], "likelihood": "bernoulli", "numbers": None},
+                },
             ],
         },
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +67,45 @@ def test_a_table_of_names_trains_and_other_files_are_read_alike(pdvae: Run) -> N
         "trained on; got 'Cape' in row 2 (the first is row 1). Correct such rows or leave them "
         "out, or train a model with --other, which gives such names a level.\n",
     )
+
+
+def test_pdvae_data_prints_the_command_that_trains(pdvae: Run) -> None:
+    penguins("birds.csv")
+    status, out, _ = pdvae("data", "birds.csv", "--labels=sex", "--drop=who")
+    command = "pdvae fit --data birds.csv --drop who --labels sex --likelihood mixed"
+    assert (status, out.splitlines()[-1]) == (0, f"to train: {command}")
+    found = json.loads(pdvae("data", "birds.csv", "--labels=sex", "--drop=who", "--json")[1])
+    assert found["command"] == command
+    status, _, err = pdvae(*command.split()[1:], *SMALL[1:])
+    assert (status, err) == (
+        0,
+        "columns: island categorical (Biscoe, Dream, Torgersen), adult bernoulli (False, True), "
+        "mass normal\n",
+    )
+    np.save("x.npy", np.zeros((3, 4, 4), bool))
+    assert pdvae("data", "x.npy")[1].endswith("to train: pdvae fit --data x.npy\n")
+    assert "to train" not in pdvae("data", "x.npy", "--json")[1]
+
+
+def test_numbers_that_are_categories(pdvae: Run) -> None:
+    years = np.arange(60) % 3 + 2007
+    lengths = np.random.default_rng(0).normal(size=60)
+    lines = [f"{year},{length:.3f}" for year, length in zip(years, lengths, strict=True)]
+    Path("x.csv").write_text("\n".join(["year,length", *lines]) + "\n")
+    assert pdvae("fit", "run", "--data=x.csv", *SMALL)[0] == 0
+    run = load_run("run")
+    assert run.config.likelihood == "mixed:categorical:3,normal"
+    assert run.data.levels == {"year": ("2007", "2008", "2009")}
+    Path("new.csv").write_text("length,year\n1.5,2009\n2.5,2007.0\n")
+    assert run.rows("new.csv").x[:].tolist() == [[2, 1.5], [0, 2.5]]
+    assert pdvae("evaluate", "run")[0] == 0
+    Path("new.csv").write_text("length,year\n1.5,2010\n")
+    assert (
+        "Expected 2007, 2008, 2009 in column 'year'" in pdvae("score", "run", "--data=new.csv")[2]
+    )
+    options = ["--data=x.csv", *SMALL[1:]]
+    assert pdvae("fit", "other", "--likelihood=mixed:year=laplace", *options)[0] == 0
+    assert load_run("other").config.likelihood == "mixed:laplace,normal"
 
 
 def test_a_level_for_names_that_come_later(pdvae: Run) -> None:

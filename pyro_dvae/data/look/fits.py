@@ -6,8 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pyro_dvae.data.read.errors import DataError
+from torch import nn
+
+from pyro_dvae.data.read.errors import DataError, shorten
 from pyro_dvae.data.read.extent import Extent
+from pyro_dvae.data.read.rows import NO_LEVELS, Levels
 from pyro_dvae.data.serve.kinds import kind_of, values_of
 from pyro_dvae.data.serve.prepare import choose
 from pyro_dvae.likelihoods import LIKELIHOODS
@@ -34,20 +37,47 @@ class Fit:
         )
 
 
-def fits(found: Extent | None, event_shape: tuple[int, ...]) -> tuple[Fit, ...]:
+def fits(
+    found: Extent | None, event_shape: tuple[int, ...], levels: Levels = NO_LEVELS
+) -> tuple[Fit, ...]:
     """Judge data for every likelihood that has a name.
 
     Args:
         found: What the values are; None if some are missing or infinite.
         event_shape: Of a datum.
+        levels: The names of the levels of each column of a table that holds names.
     """
     if found is None:
         reason = "values are missing or infinite"
         return tuple(Fit(likelihood, False, None, reason) for likelihood in LIKELIHOODS)
     return tuple(
-        _bits(name, found) if kind_of(name) == "bits" else _other(name, found, event_shape)
+        _names(name, levels)
+        or (_bits(name, found) if kind_of(name) == "bits" else _other(name, found, event_shape))
         for name in LIKELIHOODS
     )
+
+
+def column_of_names(likelihood: str | nn.Module, levels: Levels) -> str | None:
+    """The first column of names that a likelihood would take for numbers; None if there is none.
+
+    Args:
+        likelihood: The likelihood; or its name, or ``name:argument``.
+        levels: The names of the levels of each column of a table that holds names.
+    """
+    most = {"bits": 2, "levels": math.inf, "columns": math.inf}.get(kind_of(likelihood), 0)
+    return next((name for name, its in levels.items() if len(its) > most), None)
+
+
+def _names(likelihood: str, levels: Levels) -> Fit | None:
+    """That a likelihood of numbers does not fit a table of names; None if there is none."""
+    column = column_of_names(likelihood, levels)
+    if column is None:
+        return None
+    return Fit(likelihood, False, None, f"column {column!r} holds names: {_shown(levels[column])}")
+
+
+def _shown(levels: tuple[str, ...]) -> str:
+    return shorten(list(levels), 4)
 
 
 def _bits(likelihood: str, found: Extent) -> Fit:
@@ -85,7 +115,7 @@ def _other(likelihood: str, found: Extent, event_shape: tuple[int, ...]) -> Fit:
     if kind == "real" and found.is_whole:
         how += "; of whole numbers it is no probability, but a density near them"
     if kind == "columns":
-        how += "; the kind of each column is told by its values, or named: mixed:normal,..."
+        how += "; each column has a kind of its own, as above, or as mixed:NAME=normal,... says"
     return Fit(likelihood, True, settings, how)
 
 

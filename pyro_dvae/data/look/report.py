@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pyro_dvae.data.look.fits import Fit
 from pyro_dvae.data.look.scan import MAX_DISTINCT, ColumnScan, Scan
 from pyro_dvae.data.read.errors import shorten
+from pyro_dvae.data.read.rows import Levels
+from pyro_dvae.likelihoods.names import kinds_of_columns
+from pyro_dvae.specs import name_and_argument
 
 _SHOWN = 10
+_MOST_COLUMNS = 40
 _MEANING = {
     "uint8": "uint8, read as brightness from 0 to 255",
     "bool": "bool, read as zeros and ones",
@@ -38,7 +45,13 @@ def describe(scan: Scan) -> list[str]:
         stored = [f"{image}, first {image.first}" for image in scan.images]
         lines.append(("images", shorten(stored, _SHOWN)))
     if scan.columns is not None:
-        lines.append(("columns", shorten([_column(c) for c in scan.columns], _SHOWN)))
+        shown = [_column(column) for column in scan.columns[:_MOST_COLUMNS]]
+        more = len(scan.columns) - len(shown)
+        shown += [("", "", f"and {more:,} more columns")] * (more > 0)
+        widths = [max(map(len, part)) for part in list(zip(*shown, strict=True))[:2]]
+        for i, (name, kind, text) in enumerate(shown):
+            line = f"{name:{widths[0]}}  {kind:{widths[1]}}  {text}"
+            lines.append(("" if i else "columns", line))
     if scan.classes is not None:
         least, most = min(scan.classes.values()), max(scan.classes.values())
         span = f"{least:,} each" if least == most else f"{least:,} to {most:,}"
@@ -50,6 +63,30 @@ def describe(scan: Scan) -> list[str]:
         lines.append((fit.likelihood, f"{verdict}: {fit.reason}"))
     width = max(len(subject) for subject, _ in lines)
     return [f"{subject:{width}}  {text}" for subject, text in lines]
+
+
+def suggest(scan: Scan) -> Fit | None:
+    """The likelihood to try first on data; None if no model can be trained on them.
+
+    For a table whose columns are of one kind it is the likelihood of this kind, and else the
+    "mixed" one. For other data it is the Bernoulli likelihood where that takes them without a
+    range, then one of numbers in [0, 1], of counts, and of real numbers.
+    """
+    if complaint(scan) is not None:
+        return None
+    fits = {fit.likelihood: fit for fit in scan.fits if fit.fits}
+    if scan.columns is not None:
+        kinds = {column.likelihood.partition(":")[0] for column in scan.columns}
+        kind = kinds.pop() if len(kinds) == 1 else "mixed"
+        return fits.get("mixed" if kind == "categorical" else kind)
+    bits = fits.get("bernoulli")
+    if bits is not None and "range" not in (bits.settings or {}):
+        return bits
+    for name in ("continuous-bernoulli", "negative-binomial", "normal"):
+        fit = fits.get(name)
+        if fit is not None and "range" not in (fit.settings or {}):
+            return fit
+    return None
 
 
 def complaint(scan: Scan) -> str | None:
@@ -81,10 +118,35 @@ def _duplicates(scan: Scan) -> str:
     return f"{rows} equal to an earlier one, the first row {later} to row {earlier}"
 
 
-def _column(column: ColumnScan) -> str:
+def _column(column: ColumnScan) -> tuple[str, str, str]:
+    """The name of a column, the likelihood of its values, and its values."""
+    levels = column.levels
+    if levels is None and column.numbers is not None:
+        levels = tuple(f"{number:g}" for number in column.numbers)
     span = "none finite" if column.low is None else f"{column.low:g} to {column.high:g}"
-    span = span if column.levels is None else f"is {shorten(list(column.levels), 4)}"
-    return f"{column.name} {span}" + (f" ({column.num_missing} missing)" * (column.num_missing > 0))
+    span = span if levels is None else shorten(list(levels), 6)
+    return (
+        column.name,
+        column.likelihood,
+        span + (f" ({column.num_missing} missing)" * (column.num_missing > 0)),
+    )
+
+
+def describe_kinds(columns: Sequence[str], likelihood: str, levels: Levels) -> str:
+    """The kind of each column of a table, for people: "island categorical (Biscoe, Dream)".
+
+    Args:
+        columns: The names of the columns.
+        likelihood: A "mixed" likelihood that names the kind of each column.
+        levels: The names of the levels of each column that holds names.
+    """
+    runs = kinds_of_columns(name_and_argument(likelihood)[1])
+    kinds = [kind for kind, number in runs for _ in range(number)]
+    told = []
+    for name, kind in zip(columns, kinds, strict=True):
+        its = f" ({shorten(list(levels[name]), 4)})" if name in levels else ""
+        told.append(f"{name} {kind.partition(':')[0] if its else kind}{its}")
+    return shorten(told, _MOST_COLUMNS)
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_dvae.data.look.columns import ColumnKind, column_kinds
 from pyro_dvae.data.look.fits import Fit, fits
 from pyro_dvae.data.read.extent import Extent, in_blocks, is_whole
 from pyro_dvae.data.read.images import ImageGroup, ImageRows
@@ -29,6 +30,10 @@ class ColumnScan:
     num_missing: int
     levels: tuple[str, ...] | None = None
     """The names of the levels 0, 1, ... where the values stand for such; else None."""
+    likelihood: str = "normal"
+    """The name of a likelihood of such values, which the "mixed" one gives the column."""
+    numbers: tuple[float, ...] | None = None
+    """The values of a column of numbers that are names of categories; else None."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ def scan(rows: Rows) -> Scan:
     is_binary = found.known is not None and set(found.known.tolist()) <= {0, 1}
     has_bad = num_missing + found.num_infinite > 0
     extent = None if has_bad else Extent(rows.dtype, low, high, is_binary, found.is_whole)
+    levels = levels_in(rows)
     num_duplicates, first_duplicate = _duplicates(found.hashes)
     return Scan(
         num_data=len(rows),
@@ -116,8 +122,8 @@ def scan(rows: Rows) -> Scan:
         first_duplicate=first_duplicate,
         classes=_classes(rows),
         images=tuple(rows.images) if isinstance(rows, ImageRows) else None,
-        columns=None if names is None else found.columns(names, levels_in(rows)),
-        fits=fits(extent, tuple(rows.event_shape)),
+        columns=None if names is None else found.columns(names, levels, column_kinds(rows)),
+        fits=fits(extent, tuple(rows.event_shape), levels),
     )
 
 
@@ -154,10 +160,13 @@ class _Found:
         self.high = torch.maximum(self.high, high.amax(0).double())
         self._add_distinct(values.flatten())
 
-    def columns(self, names: tuple[str, ...], levels: Levels) -> tuple[ColumnScan, ...]:
+    def columns(
+        self, names: tuple[str, ...], levels: Levels, kinds: list[ColumnKind]
+    ) -> tuple[ColumnScan, ...]:
         low, high = map(_finite, self.low.tolist()), map(_finite, self.high.tolist())
         its = map(levels.get, names)
-        return tuple(map(ColumnScan, names, low, high, self.num_missing.tolist(), its))
+        named = zip(names, low, high, self.num_missing.tolist(), its, strict=True)
+        return tuple(ColumnScan(*about, *kind) for about, kind in zip(named, kinds, strict=True))
 
     def _add_bad(self, index: Tensor, block: Tensor, values: Tensor, bad: Tensor) -> None:
         self.num_missing += values.isnan().sum(0)

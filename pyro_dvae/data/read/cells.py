@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -140,7 +140,7 @@ def _numbered(
     """The number of each level; NaN where a cell is missing."""
     number = {name: i for i, name in enumerate(levels)}
     unknown = number.get(OTHER, -1)
-    codes = np.array([number.get(text, unknown) for text in texts], np.int64)
+    codes = np.array([number.get(_plain(text, number), unknown) for text in texts], np.int64)
     missing = missing | ((texts == "") & ~np.isin("", list(levels)))
     wrong = (codes < 0) & ~missing
     if wrong.any():
@@ -152,6 +152,13 @@ def _numbered(
             "or leave them out, or train a model with other=True, which gives such names a level."
         )
     return np.where(missing, np.nan, codes) if missing.any() else codes
+
+
+def _plain(text: str, known: Mapping[str, int]) -> str:
+    """The name of a level: "2007" for "2007.0", unless that is a level itself."""
+    if text not in known and _is_number(text) and float(text) % 1 == 0:
+        return f"{float(text):.0f}"
+    return text
 
 
 def _numbers(column: Any, missing: NDArray[Any]) -> NDArray[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +28,8 @@ from pyro_dvae.data.read.text_tables import counts_rows, read_text, refuse_large
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 
-_INDEX_NAMES = ("", "index", "id", "row", "rownames", "unnamed: 0")
-"""The names, in lower case, of columns that may count the rows."""
+_INDEX_NAME = re.compile(r"(index|row|row_?names|unnamed: 0|.*id)?", re.IGNORECASE)
+"""The names of columns that may count the rows."""
 
 
 class TableOptions(NamedTuple):
@@ -71,10 +73,14 @@ def table_file(path: Path, header: bool | None = None, **options: Any) -> TableR
         )
     with reading(path, "a whole table of numbers or names"):
         if is_parquet:
-            return frame_rows(_read_parquet(path), str(path), chosen)
+            rows = frame_rows(_read_parquet(path), str(path), chosen)
+            rows.reread = partial(_reread_file, path, None, options)
+            return rows
         as_text = [name for name, levels in chosen.levels.items() if levels != BITS]
         table = read_text(path, header, as_text)
-        return _rows(table.names, table.frame, str(path), chosen, table.notices, table.text)
+        rows = _rows(table.names, table.frame, str(path), chosen, table.notices, table.text)
+        rows.reread = partial(_reread_file, path, header, options)
+        return rows
 
 
 def frame_rows(frame: Any, where: str, chosen: TableOptions) -> TableRows:
@@ -93,7 +99,23 @@ def frame_rows(frame: Any, where: str, chosen: TableOptions) -> TableRows:
     named = not isinstance(frame.index, pd.RangeIndex) and frame.index.nlevels == 1
     ids = tuple(map(str, frame.index)) if named and frame.index.is_unique else None
     names = [str(name) for name in frame.columns]
-    return _rows(names, frame, where, chosen, [], lambda i: _text(frame.iloc[:, i]), ids)
+    rows = _rows(names, frame, where, chosen, [], lambda i: _text(frame.iloc[:, i]), ids)
+    rows.reread = partial(_reread_frame, frame, where, chosen)
+    return rows
+
+
+def _reread_file(
+    path: Path, header: bool | None, options: dict[str, Any], nominal: Sequence[Column]
+) -> TableRows:
+    nominal = [*(options.get("nominal") or ()), *nominal]
+    return table_file(path, header, **{**options, "nominal": nominal})
+
+
+def _reread_frame(
+    frame: Any, where: str, chosen: TableOptions, nominal: Sequence[Column]
+) -> TableRows:
+    nominal = [*(chosen.nominal or ()), *nominal]
+    return frame_rows(frame, where, chosen._replace(nominal=nominal))
 
 
 def _text(column: Any) -> Any:
@@ -165,7 +187,7 @@ def _index(names: list[str], frame: Any) -> int | None:
     """The column that is the index of the rows: it counts them, or it has no name."""
     unnamed = [i for i, name in enumerate(names) if not name]
     for i, name in enumerate(names):
-        if name.lower() in _INDEX_NAMES and counts_rows(frame.iloc[:, i]):
+        if _INDEX_NAME.fullmatch(name) and counts_rows(frame.iloc[:, i]):
             return i
     if len(unnamed) == 1 and len(names) > 1 and frame.iloc[:, unnamed[0]].is_unique:
         return unnamed[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ class TableRows(TensorRows):
         levels: The names of the levels of the columns that hold names.
         ordered: The names of the columns whose levels have an order.
         ids: (N,) the name of each row; None if they have none.
+        reread: A function that reads the table again, and takes columns of numbers, given by their
+            names, as levels too; None if there is none.
     """
 
     columns: tuple[str, ...]
@@ -41,7 +43,9 @@ class TableRows(TensorRows):
         levels: Levels = NO_LEVELS,
         ordered: Collection[str] = (),
         ids: tuple[str, ...] | None = None,
+        reread: Callable[[Sequence[Column]], TableRows] | None = None,
     ) -> None:
         super().__init__(torch.from_numpy(values), *(labels or (None, None)))
         self.columns, self.notice, self.repeated = tuple(columns), notice, tuple(repeated)
         self.levels, self.ordered, self.ids = levels, frozenset(ordered), ids
+        self.reread = reread

@@ -27,7 +27,6 @@ from pyro_dvae.data import (
     kind_of,
     levels_of,
     make_splits,
-    mixed_spec,
     scan,
 )
 from pyro_dvae.data.read.extent import extent_of
@@ -231,15 +230,6 @@ def test_words_tell_how_values_were_made() -> None:
     assert describe_kind("beta", "uint8", None) == "values (v + 1/2) / 256"
     assert describe_kind("categorical:16", "uint8", (0, 256)).startswith("levels floor(16 v / 256)")
     assert describe_kind("normal", "float64", None) == "values as stored"
-
-
-def test_mixed_reads_the_kinds_off_the_columns() -> None:
-    columns = [[0, 1, 1], [2, 0, 1], [90, 3, 4], [-1, 2, 5], [0.5, 1, 2], [0, 0, 0], [0, 0, 0]]
-    rows = TensorRows(torch.tensor(columns, dtype=torch.float64).T)
-    spec = mixed_spec(rows)
-    assert spec == "mixed:bernoulli,categorical:3,negative-binomial,normal*4"
-    with pytest.raises(DataError, match="Expected rows of columns for the mixed likelihood"):
-        mixed_spec(TensorRows(torch.zeros(2, 3, 3)))
 
 
 class TestLabels:
