@@ -46,6 +46,7 @@ from pyro_dvae.priors import (
 )
 from pyro_dvae.runs.config import Config, build_elbo, build_vae
 from pyro_dvae.runs.run import Run, load_run
+from pyro_dvae.runs.save import save_run
 from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
 from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.records import EpochRecord
@@ -130,6 +131,7 @@ __all__ = [
     "load_run",
     "log_marginal",
     "reference_gradient",
+    "save_run",
     "split",
     "with_prior",
 ]

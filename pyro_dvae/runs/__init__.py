@@ -27,6 +27,7 @@ from pyro_dvae.runs.resolve import check_source, resolve_settings
 from pyro_dvae.runs.rows import PreparedRows, model_batch, model_labels
 from pyro_dvae.runs.run import Run, inspect_run, load_run
 from pyro_dvae.runs.run_trainer import RunTrainer
+from pyro_dvae.runs.save import save_run
 from pyro_dvae.runs.scores import Scores, encode_blocks, score_rows
 from pyro_dvae.runs.settings import CONFIG, data_to_json, read_config
 from pyro_dvae.runs.sizes import refuse_too_large
@@ -71,6 +72,7 @@ __all__ = [
     "resume_run",
     "sample_blocks",
     "sample_grid",
+    "save_run",
     "score_rows",
     "shade_of",
     "start_prior",
