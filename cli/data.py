@@ -32,8 +32,7 @@ from .options import (
 from .reading import reading
 
 if TYPE_CHECKING:
-    from pyro_dvae.data import Scan
-    from pyro_dvae.data.look.fits import Fit
+    from pyro_dvae.data import Fit, Scan
 
 
 def data(

@@ -74,7 +74,7 @@ ROOMS: dict[str, set[str]] = {
         "likelihoods",
         "specs",
     },
-    "data.look": {"data.read", "data.serve", "likelihoods"},
+    "data.look": {"checks", "data.read", "data.serve", "likelihoods", "specs"},
     "data": {"data.look", "data.read", "data.serve"},
     "evaluation": {
         "checks",

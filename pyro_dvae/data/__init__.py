@@ -6,6 +6,7 @@
 """
 
 from pyro_dvae.data.look.columns import column_kinds, given_kinds, mixed_spec, with_categories
+from pyro_dvae.data.look.fits import Fit, column_of_names
 from pyro_dvae.data.look.report import complaint, describe, describe_kinds, suggest
 from pyro_dvae.data.look.scan import Scan, scan
 from pyro_dvae.data.read.arrays import Array, load_array
@@ -41,6 +42,7 @@ __all__ = [
     "BlockData",
     "DataError",
     "Extent",
+    "Fit",
     "Images",
     "Part",
     "Preparation",
@@ -59,6 +61,7 @@ __all__ = [
     "choose",
     "class_labels",
     "column_kinds",
+    "column_of_names",
     "complaint",
     "describe",
     "describe_kind",

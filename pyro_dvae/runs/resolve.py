@@ -14,12 +14,12 @@ from pyro_dvae.data import (
     Splits,
     choose,
     class_labels,
+    column_of_names,
     complaint,
     given_kinds,
     mixed_spec,
     scan,
 )
-from pyro_dvae.data.look.fits import column_of_names
 from pyro_dvae.data.read.errors import shorten
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.rows import levels_in
