@@ -1,0 +1,392 @@
+"""Twelve real data sets, each trained with the defaults, beside the best of the simple models.
+
+The simple models are independent columns, mixtures by EM (Bernoulli, categorical, multinomial, or
+Gaussian with diagonal or full covariance), latent class analysis, and k-means for the classes. The
+size of each is chosen on rows that are kept apart of the training rows. The split into training
+and test rows has a seed of its own. All data come from packages: `pip install -e '.[bench]'`, and
+Debian's `dataset-fashion-mnist`.
+
+    python examples/real_data.py --only wine penguins --seeds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped, unused-ignore]
+import torch
+from real_peers import Array, Features, k_means, purity, simple_peers
+from text_counts import count_words, docstrings
+
+from pyro_dvae import DiscreteVAE, datum_scores, evaluate, log_marginal
+from pyro_dvae.data import open_source
+from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES
+from pyro_dvae.runs import start_run
+
+SPLIT_SEED = 15
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+
+
+@dataclass
+class RealData:
+    """A data set: its rows, and what a user says of it."""
+
+    x: Any
+    """(N, P) or (N, H, W) stored values."""
+    kinds: Any
+    """What the simple models take each column for: "real", "level" or "bit"; "words" for counts."""
+    settings: dict[str, Any]
+    """The settings that a user must name, such as `likelihood`."""
+    names: list[str] | None = None
+    labels: Any = None
+    """(N,) classes, which no model sees."""
+    num_test: int | None = None
+    """The number of last rows that are the test rows; None for a split at random."""
+
+
+def encoded(table: pd.DataFrame, kinds: dict[str, str]) -> pd.DataFrame:
+    """Rows without gaps, strings and levels as 0, 1, ... in their sorted order."""
+    table = table[list(kinds)].dropna()
+    for name, kind in kinds.items():
+        if kind != "real":
+            table[name] = pd.Categorical(table[name]).codes
+    return table.astype(float)
+
+
+def of_table(table: pd.DataFrame, kinds: dict[str, str], label: str | None = None) -> RealData:
+    """A table with columns of several kinds."""
+    rows = encoded(table, kinds)
+    labels = None
+    if label is not None:
+        labels = pd.Categorical(table.loc[rows.index, label]).codes
+    return RealData(
+        rows.to_numpy(), list(kinds.values()), {"likelihood": "mixed"}, list(kinds), labels
+    )
+
+
+def of_sklearn(name: str) -> Callable[[argparse.Namespace], RealData]:
+    """A table of scikit-learn whose columns are all real."""
+
+    def load(args: argparse.Namespace) -> RealData:
+        import sklearn.datasets
+
+        data = getattr(sklearn.datasets, f"load_{name}")()
+        names = [str(column).replace(" ", "_") for column in data.feature_names]
+        kinds = ["real"] * data.data.shape[1]
+        return RealData(data.data, kinds, {"likelihood": "normal"}, names, data.target)
+
+    return load
+
+
+def diabetes(args: argparse.Namespace) -> RealData:
+    """442 patients, their blood values, age and sex."""
+    from sklearn.datasets import load_diabetes
+
+    table = load_diabetes(as_frame=True, scaled=False).data
+    return of_table(table, {name: "bit" if name == "sex" else "real" for name in table})
+
+
+def penguins(args: argparse.Namespace) -> RealData:
+    """333 penguins; the label is the species."""
+    from palmerpenguins import load_penguins
+
+    real = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g")
+    kinds = {"island": "level", **dict.fromkeys(real, "real"), "sex": "bit", "year": "level"}
+    return of_table(load_penguins(), kinds, "species")
+
+
+def cars(args: argparse.Namespace) -> RealData:
+    """392 cars of the years 1970 to 1982."""
+    from vega_datasets import data
+
+    table = data.cars()
+    table["Year"] = table["Year"].dt.year
+    real = ("Miles_per_Gallon", "Displacement", "Horsepower", "Weight_in_lbs", "Acceleration")
+    kinds = {**dict.fromkeys(real, "real"), "Cylinders": "level", "Year": "level"}
+    return of_table(table, {**kinds, "Origin": "level"})
+
+
+def weather(args: argparse.Namespace) -> RealData:
+    """1,461 days in Seattle; the label is rain, sun, fog, drizzle or snow."""
+    from vega_datasets import data
+
+    names = ("precipitation", "temp_max", "temp_min", "wind")
+    found = of_table(data.seattle_weather(), dict.fromkeys(names, "real"), "weather")
+    found.settings = {"likelihood": "normal"}
+    return found
+
+
+def voters(args: argparse.Namespace) -> RealData:
+    """944 voters of 1996, on scales of seven levels; the label is the vote."""
+    from statsmodels.datasets import anes96
+
+    names = ("TVnews", "selfLR", "ClinLR", "DoleLR", "PID", "educ", "income")
+    return of_table(anes96.load_pandas().data, dict.fromkeys(names, "level"), "vote")
+
+
+def affairs(args: argparse.Namespace) -> RealData:
+    """6,366 married women of a survey; the label is whether they have had an affair."""
+    from statsmodels.datasets import fair
+
+    table = fair.load_pandas().data
+    table["affair"] = table["affairs"] > 0
+    names = [name for name in table if name not in ("affairs", "affair")]
+    return of_table(table, dict.fromkeys(names, "level"), "affair")
+
+
+def digits(args: argparse.Namespace) -> RealData:
+    """1,797 digits of 8 x 8 pixels from 0 to 16."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    x = data.images.astype(np.uint8)
+    return RealData(x, ["bit"] * 64, {"range": (0, 16)}, labels=data.target)
+
+
+def words(args: argparse.Namespace) -> RealData:
+    """The 600 most frequent words of 2,000 docstrings of Python's standard library."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    counts, _ = count_words(list(docstrings(folder, 2000)), 600)
+    return RealData(counts.numpy().astype(float), "words", {"likelihood": "multinomial"})
+
+
+def of_images(name: str) -> Callable[[argparse.Namespace], RealData]:
+    """10,000 training and 2,000 test images of 28 x 28 pixels."""
+
+    def load(args: argparse.Namespace) -> RealData:
+        source = open_source(Path(getattr(args, name)).resolve())
+        assert source.test is not None
+        parts = [(source.train, 10_000), (source.test, 2_000)]
+        x = [rows.read(torch.arange(n)).numpy() for rows, n in parts]
+        y = [rows.labels[:n].numpy() for rows, n in parts if rows.labels is not None]
+        settings: dict[str, Any] = {}
+        return RealData(
+            np.concatenate(x), ["bit"] * 784, settings, None, np.concatenate(y), num_test=2_000
+        )
+
+    return load
+
+
+DATA: dict[str, Callable[[argparse.Namespace], RealData]] = {
+    "wine": of_sklearn("wine"),
+    "breast-cancer": of_sklearn("breast_cancer"),
+    "diabetes": diabetes,
+    "penguins": penguins,
+    "cars": cars,
+    "weather": weather,
+    "voters": voters,
+    "affairs": affairs,
+    "words": words,
+    "digits": digits,
+    "fashion": of_images("fashion"),
+    "mnist": of_images("mnist"),
+}
+
+
+def divide(data: RealData) -> tuple[Any, Any]:
+    """The numbers of the training rows and of the test rows, a fifth of all.
+
+    The first row of each level is trained on, since the likelihood knows the levels of these rows.
+    """
+    every = np.arange(len(data.x))
+    if data.num_test is not None:
+        return every[: -data.num_test], every[-data.num_test :]
+    order = np.random.default_rng(SPLIT_SEED).permutation(every)
+    kept: set[int] = set()
+    for j, kind in enumerate(data.kinds if data.x.ndim == 2 else ()):
+        if kind in ("level", "bit") and data.names is not None:
+            kept.update(np.unique(data.x[:, j], return_index=True)[1].tolist())
+    test = np.sort([row for row in order if row not in kept][: len(every) // 5])
+    return np.setdiff1d(every, test), test
+
+
+def with_kinds_named(data: RealData) -> RealData:
+    """The same data, with the kinds of the columns named rather than found from their values."""
+    if data.settings.get("likelihood") != "mixed":
+        return data
+    columns = zip(data.kinds, data.x.max(0), strict=True)
+    named = {"real": "normal", "bit": "bernoulli"}
+    spec = ",".join(named.get(kind, f"categorical:{int(high) + 1}") for kind, high in columns)
+    return replace(data, settings={"likelihood": f"mixed:{spec}"})
+
+
+def write(folder: Path, part: str, data: RealData, rows: Any) -> Path:
+    """Some rows as a file, as a user would have them."""
+    if data.names is None:
+        path = folder / f"{part}.npy"
+        x = data.x[rows]
+        np.save(path, x.astype(np.int64) if data.kinds == "words" else x)
+        return path
+    path = folder / f"{part}.csv"
+    pd.DataFrame(data.x[rows], columns=data.names).to_csv(path, index=False)
+    return path
+
+
+@dataclass
+class Result:
+    """One data set and one seed."""
+
+    name: str
+    seed: int
+    ours: float
+    bound: str
+    """What `ours` is: "log p(x)", summed over all codes, or a lower bound of it."""
+    codes_used: int
+    active: str
+    epochs: int
+    seconds: float
+    purity: float | None
+    k_means: float | None
+    peers: dict[str, tuple[float, int, float]]
+    """Name -> test log p(x), the size that was chosen, seconds."""
+    rows: dict[str, list[float]]
+    """Name, or "ours" -> log p(x) of each test row."""
+
+
+def scores(vae: DiscreteVAE, x: Any) -> tuple[Any, str]:
+    """Log p(x) of each row if all codes can be summed, else the importance-weighted bound."""
+    num_latents, num_categories = vae.prior_codes().event_shape
+    with torch.no_grad():
+        if num_categories**num_latents <= MAX_SUMMED_CODES:
+            return log_marginal(vae.eval(), x).numpy(), "log p(x)"
+        return datum_scores(vae, x, bound="importance").numpy(), "bound"
+
+
+def codes_of(vae: DiscreteVAE, x: Any) -> Any:
+    """A number for the code of each row."""
+    index = vae.mode(x).argmax(-1).numpy()
+    return np.unique(index, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def one_run(name: str, data: RealData, seed: int, options: dict[str, Any]) -> Result:
+    """Train with the defaults, fit the simple models, and score the same test rows."""
+    train_rows, test_rows = divide(data)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        paths = [
+            write(folder, part, data, rows)
+            for part, rows in (("train", train_rows), ("test", test_rows))
+        ]
+        start = time.perf_counter()
+        source = open_source(paths[0])
+        settings = {**data.settings, "seed": seed, **options}
+        with start_run(source, folder / "run", test=str(paths[1]), **settings) as training:
+            epochs = len(list(training.epochs()))
+            training.trainer.keep_best()
+        seconds = time.perf_counter() - start
+        vae, splits = training.trainer.vae, training.splits
+        parts = {part: splits.part(part).x for part in ("train", "validation", "test")}
+    ours, bound = scores(vae, parts["test"])
+    usage = evaluate(vae, parts["test"])
+    flat = {part: as_stored(splits, part, data) for part in parts}
+    known = np.concatenate([flat["train"], flat["validation"]])
+    peers = simple_peers(known, flat["test"], data.kinds, seed)
+    ours_purity = peer_purity = None
+    if data.labels is not None:
+        y_train = data.labels[train_rows[splits.train_rows.numpy()]]
+        y_test = data.labels[test_rows]
+        both = codes_of(vae, torch.cat([parts["train"], parts["test"]]))
+        code, other = both[: len(y_train)], both[len(y_train) :]
+        ours_purity = purity(code, other, y_train, y_test)
+        size = min(len(np.unique(code)), len(code) // 5)
+        features = Features(flat["train"], data.kinds)
+        cluster, of_test = k_means(features, size, flat["train"], flat["test"], seed)
+        peer_purity = purity(cluster, of_test, y_train, y_test)
+    return Result(
+        name,
+        seed,
+        float(ours.mean()),
+        bound,
+        usage.codes_used,
+        f"{usage.active_latents}/{len(usage.information_per_latent)}",
+        epochs,
+        seconds,
+        ours_purity,
+        peer_purity,
+        {p.name: (float(p.log_prob.mean()), p.size, p.seconds) for p in peers},
+        {"ours": ours.tolist()} | {p.name: p.log_prob.tolist() for p in peers},
+    )
+
+
+def as_stored(splits: Any, part: str, data: RealData) -> Array:
+    """The rows of a part as the simple models take them: a table's values, or drawn bits."""
+    found = splits.part(part)
+    values = found.values if data.x.ndim == 2 else found.x
+    return values.numpy().astype(float).reshape(len(values), -1)
+
+
+def summary(results: list[Result]) -> str:
+    """One row of the table: means over seeds, and the difference to the best simple model.
+
+    The standard error of the difference is that over the test rows of the mean over seeds, and that
+    over seeds, together.
+    """
+    first = results[0]
+    mean = {name: np.mean([r.rows[name] for r in results], 0) for name in first.rows}
+    best = max((name for name in mean if name != "ours"), key=lambda name: mean[name].mean())
+    gain = mean["ours"] - mean[best]
+    seeds = [np.subtract(r.rows["ours"], r.rows[best]).mean() for r in results]
+    spread = np.std(seeds, ddof=1) / np.sqrt(len(seeds)) if len(seeds) > 1 else 0.0
+    error = np.hypot(gain.std(ddof=1) / np.sqrt(len(gain)), spread)
+    verdict = "ahead" if gain.mean() > 2 * error else "level"
+    verdict = "behind" if gain.mean() < -2 * error else verdict
+    others = "; ".join(f"{name} {mean[name].mean():.2f}" for name in mean if name != "ours")
+    used = "/".join(str(r.codes_used) for r in results)
+    seconds = max(r.seconds for r in results)
+    pure = ""
+    if first.purity is not None:
+        ours, other = (np.mean([getattr(r, f) for r in results]) for f in ("purity", "k_means"))
+        pure = f"{ours:.2f} / {other:.2f}"
+    sizes = "/".join(str(r.peers[best][1]) for r in results)
+    return (
+        f"| {first.name} | {mean['ours'].mean():.2f} | {best}, {sizes}: {mean[best].mean():.2f} | "
+        f"{gain.mean():+.2f} ± {error:.2f} | {verdict} | {first.active}, {used} | {seconds:.0f} | "
+        f"{sum(p[2] for p in first.peers.values()):.0f} | {pure} | {others} |"
+    )
+
+
+HEADS = (
+    "data | test log p(x), nats per row | best simple model, size | difference | verdict | "
+    "active latents, codes used | seconds at most | theirs | purity, k-means' | all simple models"
+)
+
+
+def main() -> None:
+    """Train, compare, and print one row per data set."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=list(DATA), default=list(DATA))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the results of every run here")
+    parser.add_argument("--fashion", type=Path, default=FASHION)
+    parser.add_argument("--mnist", type=Path, default=Path("../shared/data/mnist"))
+    parser.add_argument("--name-kinds", action="store_true", help="of the columns of mixed tables")
+    parser.add_argument("--settings", type=json.loads, default={}, help='as {"epochs": 20}')
+    args = parser.parse_args()
+    print(f"| {HEADS} |\n|{'---|' * (HEADS.count('|') + 1)}", flush=True)
+    every: list[dict[str, Any]] = []
+    for name in args.only:
+        data = DATA[name](args)
+        if args.name_kinds:
+            data = with_kinds_named(data)
+        try:
+            results = [one_run(name, data, seed, args.settings) for seed in range(args.seeds)]
+        except ValueError as refusal:
+            print(f"| {name} | refused: {refusal} |", flush=True)
+            continue
+        print(summary(results), flush=True)
+        every += [asdict(result) for result in results]
+        if args.json is not None:
+            args.json.write_text(json.dumps(every))
+
+
+if __name__ == "__main__":
+    main()
