@@ -13,33 +13,33 @@ class FusedAdam(torch.optim.Adam):
     """torch's Adam (Kingma & Ba 2015) with a step that costs little more than its arithmetic.
 
     `take_step` equals `step` of `torch.optim.Adam(..., fused=True)`, bit for bit, and the state is
-    the same; what it leaves out are hooks, records for the profiler, and the sorting of parameters
-    by device and dtype. It never reads from the device.
+    the same. It leaves out the hooks of an optimizer, the records for the profiler, and the sorting
+    of parameters by device and dtype. It never reads from the device.
 
     Args:
-        weights: all on one device, of one dtype or of several.
-        learning_rate: as torch's `lr`.
+        weights: the weights to train, all on one device, of one dtype or of several.
+        learning_rate: the learning rate, torch's `lr`.
     """
 
     def __init__(self, weights: Sequence[Tensor], learning_rate: float) -> None:
-        self._is_fused = weights[0].device.type != "mps"  # whose Adam has no fused step here
+        self._is_fused = weights[0].device.type != "mps"  # there torch has no fused Adam
         super().__init__(weights, learning_rate, fused=self._is_fused)
         self._is_plain = self._is_fused and len({weight.dtype for weight in weights}) == 1
         self.weights = list(weights)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: torch's own leaves out all that it does not know."""
+        """The state for copies and pickles, since torch's method leaves out attributes of ours."""
         own = {name: vars(self)[name] for name in ("_is_fused", "_is_plain", "weights")}
         return {**super().__getstate__(), **own}
 
     @property
     def device(self) -> torch.device:
-        """That of the weights."""
+        """The device of the weights."""
         return self.weights[0].device
 
     @property
     def gradients(self) -> list[Tensor]:
-        """Of the weights that have one."""
+        """The gradients of those weights that have one."""
         return [weight.grad for weight in self.weights if weight.grad is not None]
 
     def forget_gradients(self) -> None:
@@ -49,10 +49,11 @@ class FusedAdam(torch.optim.Adam):
 
     @torch.no_grad()
     def take_step(self, skip: Tensor) -> None:
-        """Take a step, unless it is to be skipped.
+        """Take a step, or skip it.
 
         Args:
-            skip: a float32 scalar on the device; 1 leaves weights and state as they are.
+            skip: a float32 scalar on the device; 0 takes the step, and 1 leaves the weights and the
+                state as they are.
         """
         if not self._is_plain:
             if self._is_fused:
@@ -67,7 +68,7 @@ class FusedAdam(torch.optim.Adam):
             _begin([(w, state) for w, state in zip(weights, states, strict=True) if not state])
             steps = [state["step"] for state in states]
             taken = skip == 0
-            # Weights whose first gradient came together count their steps together.
+            # Weights whose first gradients came in the same step share one counter of steps.
             for step in {id(step): step for step in steps}.values():
                 step += taken
             torch._fused_adam_(

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 class WeightAverage:
     """a <- c a + (1 - c) w after step n, c = min(decay, (1 + n) / (10 + n)).
 
-    The noise of a constant learning rate averages out of `a`, so it scores better than the weights
-    w that training continues from (Polyak & Juditsky 1992, with an exponential window); c grows
-    from 0 so that the first weights are forgotten soon.
+    The noise of a constant learning rate averages out of `a`. So `a` scores better than the weights
+    w, from which training continues (Polyak & Juditsky 1992, with an exponential window). c grows
+    from 0, so that the average forgets the first weights soon.
 
     Args:
-        module: whose parameters to average.
+        module: the module whose parameters are averaged.
         decay: c after many steps, in [0, 1); 0 makes the average the weights themselves.
-        captured: let `update` be part of a `CapturedStep`: it then finds c on the device.
+        captured: whether `update` can be part of a `CapturedStep`; c is then on the device.
     """
 
     def __init__(self, module: nn.Module, decay: float, *, captured: bool = False) -> None:
@@ -31,18 +31,18 @@ class WeightAverage:
             self._share = self._average[0].new_zeros((), dtype=torch.float64)
 
     def prepare(self) -> None:
-        """Before a step, settle its c: what no capture can do."""
+        """Compute c before a step. This is not part of a captured step."""
         num = self.num_steps + 1
         share = 1 - min(self.decay, (1 + num) / (10 + num))
         self._share = self._share.fill_(share) if isinstance(self._share, Tensor) else share
 
     def update(self) -> None:
-        """Take in the weights after the step that `prepare` preceded; `count` counts it."""
+        """Add the weights to the average after a step, between `prepare` and `count`."""
         if self.decay:
             self._update()
 
     def count(self) -> None:
-        """After a step that was taken: what no capture can do either."""
+        """Count a step that was taken. This is not part of a captured step either."""
         if self.decay:
             self.num_steps += 1
 
@@ -55,20 +55,20 @@ class WeightAverage:
             torch._foreach_lerp_(self._average, self._weights, self._share)
 
     def put_in(self) -> None:
-        """Let the module hold the average, until `take_out`."""
+        """Put the average into the module, until `take_out`."""
         if self.decay and self._kept is None:
             self._kept = [weight.detach().clone() for weight in self._weights]
             _copy(self._weights, self._average)
 
     def take_out(self) -> None:
-        """Give the module its weights back, if it holds the average."""
+        """Put the weights back into the module, if it holds the average."""
         if self._kept is not None:
             _copy(self._weights, self._kept)
             self._kept = None
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The weights w by name, also while the module holds the average."""
+        """The weights w by name, even while the module holds the average."""
         return dict(zip(self._names, self._kept or self._weights, strict=True))
 
     @property
@@ -77,7 +77,7 @@ class WeightAverage:
         return dict(zip(self._names, self._average, strict=False))
 
     def load(self, average: dict[str, Tensor], num_steps: int) -> None:
-        """Continue from an average that `average` gave after `num_steps` steps."""
+        """Continue from an average that the property `average` returned after `num_steps` steps."""
         _copy(self._average, [average[name] for name in self._names[: len(self._average)]])
         self.num_steps = num_steps
 

@@ -35,13 +35,13 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 class Backward:
-    """Sets the gradients of a batch.
+    """Sets the gradient of each weight for a batch.
 
     Args:
-        vae: model and guide.
+        vae: the model and its guide.
         elbo: a `DiscreteELBO`, or one of Pyro's own.
-        optimizer: holds the weights.
-        rows: what model and guide take, x (B, *event) first: a few data for a trial run.
+        optimizer: the optimizer, which holds the weights.
+        rows: a few data for a trial run, as model and guide take them: x (B, *event) first.
     """
 
     def __init__(
@@ -54,22 +54,25 @@ class Backward:
         self._one = torch.ones((), device=optimizer.device, dtype=torch.float32)
 
     def notice_changes(self) -> bool:
-        """Before an epoch: whether something is another; then the step's graphs are not valid.
+        """Look for changes before an epoch; after one, the graphs of a step are no longer valid.
 
-        It may be a part of the model, a setting or method of one, or a weight that was frozen or
-        thawed. Also notices whether handlers of Pyro are in place, which want to see the
-        programs' sites.
+        A change is a part of the model that was exchanged, a setting or a method of a part or of
+        the ELBO that was replaced, or a weight that was frozen or unfrozen. This also notices
+        whether effect handlers of Pyro are active, which must see the sites of the programs.
+
+        Returns:
+            Whether something changed.
         """
         self._is_wrapped = am_i_wrapped()
         before = self._parts, self._settings, self._trained
         self._remember()
         same_parts = same(self._parts, before[0])
-        # The traces that showed a plain model were those of other parts.
+        # The trial run was one of the parts as they were.
         self._is_plain = self._is_plain and same_parts and is_as_written(self.vae, self.elbo)
         return not (same_parts and same(self._settings, before[1]) and self._trained == before[2])
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles, whose parts are copies too."""
+        """The state for copies and pickles; `__setstate__` looks at the copied parts anew."""
         own = ("_parts", "_settings", "_trained")
         return {name: value for name, value in vars(self).items() if name not in own}
 
@@ -90,8 +93,8 @@ class Backward:
         """Set each weight's gradient of the mean loss per datum; never reads from the device.
 
         Args:
-            batch: what model and guide take, x (B, *event) first.
-            bad: float32 scalar, set to 1 if loss or gradient is NaN or infinite.
+            batch: the arguments of model and guide, x (B, *event) first.
+            bad: a float32 scalar; it becomes 1 if the loss or a gradient is NaN or infinite.
 
         Returns:
             The loss, summed over the batch, without a graph.
@@ -128,12 +131,12 @@ def needs_no_traces(vae: DiscreteVAE, elbo: Any, rows: tuple[Tensor, ...]) -> bo
     The networks may hold sites of their own, for example.
 
     Args:
-        vae: model and guide.
+        vae: the model and its guide.
         elbo: a `DiscreteELBO`, or one of Pyro's own.
-        rows: what model and guide take, x (B, *event) first: a few data for the trial run.
+        rows: a few data for the trial run, as model and guide take them: x (B, *event) first.
 
     Returns:
-        Whether the traces hold no site but x and z, and the KL of z is in closed form.
+        Whether the traces have no other sites than x and z, and the KL of z is in closed form.
     """
     if am_i_wrapped() or not is_as_written(vae, elbo):
         return False

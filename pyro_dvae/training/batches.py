@@ -1,4 +1,4 @@
-"""What training draws its batches from, and the checks before its first step."""
+"""The data that training draws batches from, and the checks before the first step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Batch: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
 
 @runtime_checkable
 class TrainingData(Protocol):
-    """What training draws its batches from; `BinaryImages` is one.
+    """Data that training draws batches from, such as `BinaryImages`.
 
     An epoch takes the data in random order, unless they are `OrderedData`.
     """
@@ -30,22 +30,24 @@ class TrainingData(Protocol):
         """The number of data."""
 
     def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
-        """The data of these indices, (B, *event), random parts drawn from the generator.
+        """The data of these indices: (B, *event), or a pair with labels (B,) int64.
 
-        With their labels, (B,) int64, where the model is conditional on them.
+        Args:
+            index: (B,) int64.
+            generator: the stream of random numbers for the random parts of the data.
         """
 
 
 @runtime_checkable
 class OrderedData(TrainingData, Protocol):
-    """Training data that say in which order an epoch takes them, such as `BlockData`."""
+    """Training data with an order of their own for an epoch, such as `BlockData`."""
 
     def order(self, generator: torch.Generator) -> Tensor:
         """All indices in the order of an epoch, (N,) int64."""
 
 
 class TensorData:
-    """The rows of a tensor, and their labels."""
+    """The rows of a tensor, with their labels if there are any."""
 
     def __init__(self, x: Tensor, labels: Tensor | None = None) -> None:
         self.x, self.labels = x, labels
@@ -55,29 +57,29 @@ class TensorData:
         return len(self.x)
 
     def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
-        """The data of these indices, (B, *event), and their labels where there are some."""
+        """The data of these indices, (B, *event), in a pair with their labels if there are any."""
         return self.x[index] if self.labels is None else (self.x[index], self.labels[index])
 
     def subset(self, index: Tensor) -> TensorData:
-        """The rows of these indices, and their labels."""
+        """The rows of these indices, with their labels."""
         return TensorData(self.x[index], None if self.labels is None else self.labels[index])
 
     def fixed(self, seed: int) -> Tensor:
-        """All rows, (N, *event), of which nothing is drawn."""
+        """All rows, (N, *event); no part of them is random."""
         return self.x
 
 
 def arguments(batch: Batch) -> tuple[Tensor, ...]:
-    """What the programs are called with: (x,) or (x, labels)."""
+    """The arguments of model and guide: (x,) or (x, labels)."""
     return batch if isinstance(batch, tuple) else (batch,)
 
 
 def training_data(vae: DiscreteVAE, data: Any) -> TrainingData:
-    """The data to train on: as they are where they serve batches, else of tensors made of them.
+    """The data to train on: `TrainingData` as they are, all other data as tensors.
 
     Args:
         vae: the model.
-        data: `TrainingData`; or x, or a pair of x and labels, of what `as_arguments` takes.
+        data: `TrainingData`; or x, or a pair (x, labels), each of a type that `as_arguments` takes.
     """
     if isinstance(data, TrainingData) and callable(data.batch):  # a table may have such a column
         return data
@@ -85,7 +87,7 @@ def training_data(vae: DiscreteVAE, data: Any) -> TrainingData:
 
 
 def as_batch(vae: DiscreteVAE, data: Any) -> Batch:
-    """Likewise x, or a pair (x, labels), as tensors."""
+    """Data x, or a pair (x, labels), of any type that `as_arguments` takes, as tensors."""
     x, labels = as_arguments(vae, *_pair(data))
     return x if labels is None else (x, labels)
 
@@ -95,7 +97,7 @@ def _pair(data: Any) -> tuple[Any, ...]:
         return (data,)
     if len(data) != 2:
         raise ValueError(
-            f"Expected data x, or a pair (x, labels); got a tuple of {len(data)}. Pass one of both."
+            f"Expected data x, or a pair (x, labels); got a tuple of {len(data)}. Pass one of them."
         )
     return data
 
@@ -103,25 +105,28 @@ def _pair(data: Any) -> tuple[Any, ...]:
 def served(
     data: TrainingData, index: Tensor, generator: torch.Generator, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """What the programs are called with for these indices; real numbers in the model's dtype."""
+    """The arguments of model and guide for these indices; real numbers get the model's dtype."""
     x, *labels = arguments(data.batch(index, generator))
     if not isinstance(x, Tensor):
         raise ValueError(
-            "Expected a tensor, or a pair of them, of batch(index, generator) of the training "
-            f"data; got {type(x).__name__} of {type(data).__name__}. Pass one tensor of all rows."
+            "Expected a tensor, or a pair of tensors, from batch(index, generator) of the training "
+            f"data; got {type(x).__name__} from {type(data).__name__}. Pass one tensor of all rows."
         )
     return (x.to(dtype) if x.is_floating_point() else x), *labels
 
 
 def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.device) -> Tensor:
-    """All indices in the order of one epoch, (N,) int64, on the device unless the data say it."""
+    """All indices in the order of one epoch, (N,) int64.
+
+    They are on the device, unless the data are `OrderedData`, which choose it.
+    """
     if isinstance(data, OrderedData):
         return data.order(generator)
     return torch.randperm(len(data), generator=generator, device="cpu").to(device)
 
 
 def show_likelihood(vae: DiscreteVAE, data: TrainingData, device: torch.device) -> None:
-    """Let a likelihood that is not calibrated say so, by its `before_training`."""
+    """Let a likelihood that is not calibrated warn of that, by its `before_training`."""
     if vae.likelihood.is_calibrated():
         return
     index = torch.arange(min(2, len(data)), device=device)
@@ -145,23 +150,23 @@ def check_weights(part: nn.Module, what: str) -> None:
     if torch.is_inference_mode_enabled() or any(weight.is_inference() for weight in weights):
         raise ValueError(
             "Expected a training outside of torch.inference_mode, in which nothing can be "
-            f"differentiated; got one inside, or {what} that was built inside. Leave it, or use "
-            "torch.no_grad in its place."
+            f"differentiated; got one inside, or {what} that was built inside. Leave that mode, or "
+            "use torch.no_grad in its place."
         )
 
 
 def check_data(
     vae: DiscreteVAE, elbo: Any, data: TrainingData, validation: Batch | None, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """Check the range of the data and the model's parts, run two rows with Pyro's checks on.
+    """Check the data and the parts of the model, and run two rows with the checks of Pyro.
 
     Returns:
-        the two rows, as model and guide take them.
+        The two rows, as model and guide take them.
 
     Raises:
-        ValueError: data outside the likelihood's support, or of another shape than the model's,
-            parts that do not fit one another, a decoder that mixes the codes of a batch, or a
-            `pyro.param` that is no weight of the model.
+        ValueError: the data are outside the support of the likelihood, or have another shape than
+            the model expects; the parts do not fit one another; the decoder mixes the codes of a
+            batch; or the programs have a `pyro.param` that is no weight of the model.
     """
     # A pathwise gradient goes through the statistics of a batch too.
     if not isinstance(elbo, PathwiseELBO):
@@ -186,30 +191,31 @@ def check_data(
             if "does not require grad" not in str(error):
                 raise
             raise ValueError(
-                "Expected programs that run without gradients too, as an evaluation does; got "
-                "torch.autograd.grad of what has none there. Enclose it, and what it "
-                "differentiates, in `with torch.enable_grad():`."
+                "Expected programs that run without gradients too, as an evaluation does; got a "
+                "call of torch.autograd.grad that fails there. Put the call, and what it "
+                "differentiates, inside `with torch.enable_grad():`."
             ) from error
         _refuse_other_params(vae, elbo)
     return rows
 
 
 def _refuse_mixed_codes(vae: DiscreteVAE) -> None:
-    """Refuse statistics of a batch in the decoder, before log p(x|z) depends on others' codes.
+    """Refuse a decoder that computes statistics of a batch.
 
-    The score function of a code would then lack what the code does to the other data.
+    Then log p(x|z) of a datum depends on the codes of the other data, and the score function of a
+    code lacks its effect on the other data.
     """
     for name, layer in vae.decoder.named_modules():
         if isinstance(layer, _BatchNorm):
             raise ValueError(
                 "Expected a decoder that treats each code by itself in training; got "
-                f"{type(layer).__name__} at '{name}', which mixes a batch. Use GroupNorm or "
-                "LayerNorm."
+                f"{type(layer).__name__} at '{name}', which mixes the codes of a batch. Use "
+                "GroupNorm or LayerNorm."
             )
 
 
 def _refuse_other_params(vae: DiscreteVAE, elbo: Any) -> None:
-    """Refuse parameters that the programs keep in Pyro's store alone: no step would train them."""
+    """Refuse parameters that are in Pyro's store alone, because no step would train them."""
     own = {
         id(weight)
         for module in (vae, elbo)

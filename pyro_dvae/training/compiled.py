@@ -20,25 +20,29 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 def torch_compiles() -> bool:
-    """Whether this torch can have a gradient within a graph; the import takes a second."""
+    """Whether this version of torch can compile a gradient within a graph.
+
+    The import takes a second.
+    """
     import torch._dynamo
 
     return hasattr(torch._dynamo.config, "trace_autograd_ops")
 
 
 class CompiledBackward(Backward):
-    """The same gradient, to rounding, from loss and backward pass compiled as one graph.
+    """The same gradient, to rounding, from one compiled graph of the loss and its backward pass.
 
-    Data and draws come from outside of the graph, so both are those of `Backward`; a network that
-    draws, dropout say, draws others. It is compiled for the full batch; a shorter one, and all of
-    them where compiling fails, go the other way.
+    Data and draws come from outside of the graph, so both are the same as those of `Backward`. But
+    a network that draws, such as one with dropout, draws other numbers. The graph is compiled for
+    full batches. A shorter batch is computed as `Backward` does, and so are all batches if
+    compiling fails.
 
     Args:
         vae: a model that `needs_no_traces`.
-        elbo: of a loss that does not look at traces.
-        optimizer: holds the weights.
-        rows: see `Backward`.
-        batch_size: B of a full batch.
+        elbo: an ELBO for which the model needs none.
+        optimizer: the optimizer, which holds the weights.
+        rows: a few data for a trial run, as model and guide take them: x (B, *event) first.
+        batch_size: B, the number of data in a full batch.
     """
 
     backend: ClassVar[str] = "inductor"
@@ -55,13 +59,13 @@ class CompiledBackward(Backward):
         self.batch_size = batch_size
         self._compiled: Any = None
         self._failed = False
-        # A number would be part of the graph, and to change it would compile the graph anew.
+        # A float would be a constant of the graph, and each change of it would compile a new graph.
         self._beta = torch.zeros((), device=optimizer.device)
         self._draws: Tensor | None = None
         self._is_watched = self._has_hooks()
 
     def notice_changes(self) -> bool:
-        """See `Backward`; a graph that is no longer valid is compiled anew."""
+        """See `Backward`. After a change, the next step compiles a new graph."""
         changed = super().notice_changes()
         self._is_watched = self._has_hooks()
         if changed:
@@ -69,7 +73,7 @@ class CompiledBackward(Backward):
         return changed
 
     def _has_hooks(self) -> bool:
-        # A graph has no place for them; one of before they were put there would not call them.
+        # A graph does not call hooks that were registered after it was compiled.
         weights = self.optimizer.weights
         return has_hooks(self.vae.modules()) or any(map(weight_has_hooks, weights))
 
@@ -96,9 +100,9 @@ class CompiledBackward(Backward):
 
     def _run(self, *args: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         try:
-            # A later call compiles anew where a setting has changed, and may fail then.
+            # A later call compiles again if a setting has changed, and may fail then.
             return self._compile(*args) if self._compiled is None else self._compiled(*args)
-        except Exception as error:  # of a compiler that is missing, old or broken
+        except Exception as error:  # a compiler may be missing, old or broken
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
             warnings.warn(
                 f"The training step could not be compiled ({reason}); it goes on without.",
@@ -110,8 +114,8 @@ class CompiledBackward(Backward):
     def _compile(self, *args: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         self._weights = [weight for weight in self.optimizer.weights if weight.requires_grad]
         if not torch_compiles():
-            raise RuntimeError(f"torch {torch.__version__} is too old for it")
-        # Torch keeps graphs by the code they are of, and would take another trainer's for this one.
+            raise RuntimeError(f"torch {torch.__version__} is too old for this")
+        # Torch finds a graph by its code object. A copy of the code keeps trainers apart.
         own = FunctionType(CompiledBackward._differentiate.__code__.replace(), globals())
         compiled = torch.compile(
             MethodType(own, self),
@@ -120,7 +124,7 @@ class CompiledBackward(Backward):
             backend=self.backend,
             options={"guard_filter_fn": _without_networks} if self._knows_networks() else None,
         )
-        with torch._dynamo.config.patch(trace_autograd_ops=True):  # a gradient within a graph
+        with torch._dynamo.config.patch(trace_autograd_ops=True):  # the graph has a gradient in it
             result = compiled(*args)
         self._compiled = compiled
         return result
@@ -135,7 +139,8 @@ class CompiledBackward(Backward):
         found = gradient_without_traces(self.vae, self.elbo, batch, lambda _: draws)
         loss, outputs, seeds = cast(OutputGradients, found)
         gradients = torch.autograd.grad(outputs, self._weights, seeds, allow_unused=True)
-        # 0 times a finite number is 0, and NaN of any other: as one pass with what made it.
+        # 0 times a finite number is 0, and 0 times any other number is NaN. The compiler fuses this
+        # product with the computation of the gradient.
         odd = loss * 0 + sum((grad * 0).sum() for grad in gradients if grad is not None)
         bad.copy_(torch.maximum(bad, (odd != 0).to(bad.dtype)))
         return loss, gradients
@@ -151,9 +156,10 @@ class CompiledBackward(Backward):
 
 
 def _without_networks(guards: Sequence[Any]) -> list[bool]:
-    """The guards to keep: what a step asks before it uses the graph.
+    """Which guards to keep, the conditions that torch checks before each use of a graph.
 
-    Of some 400 most look whether a layer is still what it was, at each step, for longer than the
-    sums over the data take. The library's own layers hold nothing but weights, which are inputs.
+    Most of some 400 guards check whether a layer has changed. The layers of the library and of
+    torch hold nothing but weights, which are inputs of the graph, and `notice_changes` looks for
+    changes once per epoch.
     """
     return [not re.search(r"\.vae\b|_weights|^G\[", guard.name) for guard in guards]

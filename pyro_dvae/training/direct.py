@@ -1,4 +1,4 @@
-"""One step's gradient without Pyro's traces, the guide's part written out (Eqs. 84 and 85)."""
+"""The gradient of a step without Pyro's traces, by formulas for the guide (Eqs. 84 and 85)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 class ScoreFunction(Protocol):
-    """What `gradient_without_traces` asks of an ELBO."""
+    """The members of an ELBO that `gradient_without_traces` uses."""
 
     num_particles: int
 
     def advantage(self, signal: Tensor) -> Tensor:
-        """(S, B) learning signals f_s -> A_s, the factors of grad log q(z_s|x)."""
+        """Learning signals f_s, (S, B) -> A_s, (S, B), the factors of grad log q(z_s|x)."""
 
     def kl_weight(self, kl_latent: Tensor) -> Tensor | float:
-        """(B, D) KL of each latent -> its weight in the gradient, () or (D,)."""
+        """The KL of each latent, (B, D) -> its weight w in the gradient, () or (D,)."""
 
 
 class OutputGradients(NamedTuple):
-    """A loss, and its gradient in what the networks gave: the rest is autograd's."""
+    """A loss, and its gradients in outputs of the networks, from which autograd goes on."""
 
     loss: Tensor
-    """Minus the bound, summed over the data, in nats; without a graph."""
+    """Minus the ELBO, summed over the data, in nats; without a graph."""
     outputs: tuple[Tensor, ...]
-    """Of the networks and the prior, with their graphs."""
+    """Outputs of the networks and of the prior, with their graphs."""
     gradients: tuple[Tensor, ...]
-    """Of the mean loss per datum in each output."""
+    """The gradient of the mean loss per datum in each of the outputs."""
 
 
 def gradient_without_traces(
@@ -46,18 +46,21 @@ def gradient_without_traces(
     args: Sequence[Tensor],
     log_e: Callable[[Tensor], Tensor] = log_exponentials,
 ) -> OutputGradients | None:
-    """Draw codes by the Gumbel-max trick, score them, differentiate; None where a part was swapped.
+    """The gradient of -1/B sum_b [1/S sum_s log p(x|z_s) - sum_d w_d KL_d], at drawn codes z_s.
 
-    Of the mean loss -1/B sum_b [1/S sum_s log p(x|z_s) - sum_d w_d KL_d] the gradient is
-    -1/(S B) in log p(x|z_s), -w_d q / B in log p(z), and, in the guide's logits of a latent,
+    The codes are drawn by the Gumbel-max trick. The gradient is -1/(S B) in log p(x|z_s),
+    -w_d q / B in log p(z), and in the guide's logits of a latent it is
 
         1/B [w_d q (log q - log p - KL_d) - 1/S sum_s A_s (z_s - q)].
 
     Args:
-        vae: a plain model.
-        elbo: tells S, w and A.
-        args: x (B, *event), and labels (B,) where the prior takes them.
-        log_e: of a tensor, gives log E, E ~ Exp(1), of its shape: the draws.
+        vae: a model that `needs_no_traces`.
+        elbo: the ELBO, which has S, w and A.
+        args: x (B, *event), and labels (B,) if the prior takes them.
+        log_e: a function that draws log E, E ~ Exp(1), in the shape of a tensor.
+
+    Returns:
+        The loss and its gradients; None if the guide or the prior is no product of categoricals.
     """
     x, *labels = args
     num, size = elbo.num_particles, x.shape[0]
@@ -65,13 +68,14 @@ def gradient_without_traces(
     if logits is None or log_p is None:
         return None
     with torch.no_grad():
-        log_q = logits - logits.logsumexp(-1, keepdim=True)  # half of log_softmax's time for few K
+        # For small K this takes half the time of log_softmax.
+        log_q = logits - logits.logsumexp(-1, keepdim=True)
         each = log_q.expand(num, *log_q.shape) if num > 1 else log_q
         code = one_hot((each - log_e(each)).argmax(-1), log_q.shape[-1], dtype=log_q.dtype)
-    signal, said, in_said = _log_likelihood(vae, code, x)
+    signal, params, in_params = _log_likelihood(vae, code, x)
     with torch.no_grad():
         q = log_q.exp()
-        # A category of probability zero contributes nothing, though its log is -inf.
+        # A category of probability 0 contributes nothing, although its logarithm is -inf.
         log_ratio = (log_q - log_p).masked_fill_(q == 0, 0)
         kl_latent = (q * log_ratio).sum(-1)  # (B, D)
         weight = elbo.kl_weight(kl_latent) / size
@@ -82,7 +86,7 @@ def gradient_without_traces(
         in_logits = (log_ratio - kl_latent.unsqueeze(-1)).mul_(q).mul_(weight)
         in_logits -= score.sum(0) if num > 1 else score
         loss = kl_latent.sum() - signal.sum() / num
-        found = [(logits, in_logits), (said, in_said.mul_(-1 / (num * size)))]
+        found = [(logits, in_logits), (params, in_params.mul_(-1 / (num * size)))]
         if isinstance(log_p, Tensor) and log_p.requires_grad:
             found.append((log_p, (q * -weight).sum_to_size(log_p.shape)))
     found = [pair for pair in found if pair[0].requires_grad]
@@ -96,7 +100,7 @@ def _guide_logits(vae: DiscreteVAE, x: Tensor) -> Tensor | None:
 
 
 def _log_p(vae: DiscreteVAE, labels: list[Tensor]) -> Tensor | float | None:
-    """Normalised, (D, K) or (B, D, K)."""
+    """Log p(z_d = k), (D, K) or (B, D, K), or one number for all; None if it is no table."""
     prior: Any = vae.prior
     if type(prior) is UniformPrior and not labels:
         return -math.log(prior.logits.shape[-1])
@@ -105,7 +109,7 @@ def _log_p(vae: DiscreteVAE, labels: list[Tensor]) -> Tensor | float | None:
 
 
 def _log_likelihood(vae: DiscreteVAE, code: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the data score, a tensor with a graph that it depends on, and its gradient in that."""
+    """Log p(x|z), a tensor with a graph that it depends on, and its gradient in that tensor."""
     params, likelihood = vae.decoder(code), cast(Any, vae.likelihood)
     lead = code.shape[:-2]
     rest = params.shape[len(lead) :]

@@ -1,4 +1,4 @@
-"""What was not finite in a training step, in words."""
+"""A description of what was not finite in a training step."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pyro_dvae.vae import DiscreteVAE
 
 @torch.no_grad()
 def describe_failure(vae: DiscreteVAE, x: Tensor, labels: Tensor | None = None) -> str | None:
-    """Name the term of the loss that is NaN or infinite; None if every one is finite.
+    """The name of the term of the loss that is NaN or infinite; None if all terms are finite.
 
-    Looks at the data, q(z|x) by latent, p(z), p(x|z) at the most probable code, and the gradients
-    that the parameters hold, in this order.
+    It looks at the data, q(z|x) of each latent, p(z), p(x|z) at the most probable code, the
+    weights, and the gradients that the weights hold, in this order.
 
     Args:
         vae: the model, at the weights before the step.
-        x: (B, *event), the batch.
-        labels: (B,), where the prior is conditional on them.
+        x: (B, *event), the data of the batch.
+        labels: (B,), if the prior takes labels.
     """
     if not x.isfinite().all():
         return "the data"
-    context = vae.encode(x)  # (B, D, C), logits where mean-field
-    # -inf excludes a category; that is the user's to choose.
+    context = vae.encode(x)  # (B, D, C), logits if the guide is mean-field
+    # A logit of -inf excludes a category, which users may do on purpose.
     bad = context.isnan() | (context == torch.inf) | (context == -torch.inf).all(-1, keepdim=True)
     latents = [f"z{d + 1}" for d in range(bad.shape[-2]) if bad[:, d].any()]
     if latents:

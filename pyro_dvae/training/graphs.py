@@ -1,7 +1,7 @@
 """A training step as one CUDA graph: recorded once, then replayed without Python.
 
-Written without a card at hand: the tests replay recorded operations on the CPU, and those that
-need CUDA are skipped where there is none. `examples/benchmarks/gpu.py` runs it on one.
+This was written without a GPU at hand. The tests replay recorded operations on the CPU, and the
+tests that need CUDA are skipped without it. `examples/benchmarks/gpu.py` measures it on a GPU.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from pyro_dvae.training.batches import OrderedData, TrainingData
 
 T = TypeVar("T")
 WARM_UP = 3
-"""Full batches taken as they are before one is recorded: libraries set themselves up in these."""
+"""Full batches that run without a graph before one is recorded, while libraries initialise."""
 
 
 class CaptureError(Exception):
-    """A step that CUDA could not record: it read from the device, say."""
+    """CUDA could not record a step, for example because it read from the device."""
 
 
 class CapturedStep(Generic[T]):
-    """Calls a function of a batch's indices, for full batches by replaying one CUDA graph of it.
+    """Calls a function of the indices of a batch; for full batches it replays one CUDA graph.
 
-    What the function does on the device is recorded, and nothing else: whatever it reads and
-    writes must stay where it is, it may not read from the device, and numbers that change from
-    step to step must be tensors there. A shorter batch is not replayed.
+    The graph records what the function does on the device, and nothing else. So the tensors that
+    the function reads and writes must keep their memory, it may not read from the device, and
+    numbers that change from step to step must be tensors on the device. A shorter batch calls the
+    function itself.
 
     Args:
-        function: of index (B,) int64, on the device.
-        batch_size: B of a full batch.
-        generators: on the device, that the function draws from; the global one needs no mention.
+        function: a function of index (B,) int64, on the device.
+        batch_size: B, the number of data in a full batch.
+        generators: the generators on the device that the function draws from. The global generator
+            need not be among them.
         device: a CUDA device.
     """
 
@@ -51,11 +53,11 @@ class CapturedStep(Generic[T]):
         self._replay: Callable[[], T] | None = None
 
     def __call__(self, index: Tensor) -> T:
-        """What the function returns; of a replay always the same tensors, with other contents.
+        """The result of the function; a replay returns the same tensors again, with other values.
 
         Raises:
-            CaptureError: the first full batch after the warm-up could not be recorded; it was not
-                taken, and what CUDA does next in this process is not certain.
+            CaptureError: the first full batch after the warm-up could not be recorded. No step was
+                taken, and CUDA may not work any longer in this process.
         """
         if len(index) != len(self._index):
             return self.function(index)
@@ -81,7 +83,7 @@ class CapturedStep(Generic[T]):
 
 @contextmanager
 def aside(device: torch.device) -> Iterator[None]:
-    """Inside, work goes to another stream, as torch asks of what precedes a recording."""
+    """Inside, work goes to another stream, as torch demands before a recording."""
     current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     side.wait_stream(current)
     try:
@@ -94,9 +96,9 @@ def aside(device: torch.device) -> Iterator[None]:
 def record(
     function: Callable[[], T], generators: Sequence[torch.Generator], device: torch.device
 ) -> Callable[[], T]:
-    """A function that does again what `function` does on the device; to record does nothing there.
+    """A function that repeats what `function` does on the device. Recording does nothing there.
 
-    The generators go on from where they are at each replay, as they would without a graph.
+    At each replay the generators go on from where they are, as they would without a graph.
     """
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
@@ -115,13 +117,13 @@ def check_capture(device: torch.device, data: TrainingData, needs_no_traces: boo
     """Refuse what cannot be recorded, before the first step.
 
     Args:
-        device: to train on.
-        data: to train on.
-        needs_no_traces: of the model under the ELBO: see `backward.needs_no_traces`.
+        device: the device to train on.
+        data: the data to train on.
+        needs_no_traces: the result of `backward.needs_no_traces` for the model and the ELBO.
 
     Raises:
-        ValueError: the device is not CUDA's, Pyro would trace the model at each step, or the data
-            are read in an order of their own, from outside of the device.
+        ValueError: the device is no CUDA device, a step needs Pyro's traces, or the data are
+            `OrderedData`, which are not on the device.
     """
     if device.type != "cuda":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The data that `fit` keeps apart of its training data, for validation."""
+"""The part of the training data that `fit` keeps for validation."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ class ChosenData:
     """Some of the data of another `TrainingData`.
 
     Args:
-        data: the other.
-        index: (n,) int64, the indices of those that are taken.
+        data: the data to choose from.
+        index: (n,) int64, the indices of the chosen data.
     """
 
     def __init__(self, data: TrainingData, index: Tensor) -> None:
         self.data, self.index = data, index
 
     def __len__(self) -> int:
-        """The number n of data."""
+        """n, the number of chosen data."""
         return len(self.index)
 
     def batch(self, index: Tensor, generator: torch.Generator) -> Batch:
-        """The data of these indices into the n, as the other serves them."""
+        """The data of these indices into the n chosen data."""
         self.index = self.index.to(index.device)
         return self.data.batch(self.index[index], generator)
 
 
 class ChosenOrderedData(ChosenData):
-    """The same of `OrderedData`, in the order of the other."""
+    """Some of the data of other `OrderedData`, in the order of these."""
 
     data: OrderedData
 
     def order(self, generator: torch.Generator) -> Tensor:
-        """All indices into the n in the order of an epoch, (n,) int64."""
+        """All indices into the n chosen data in the order of an epoch, (n,) int64."""
         order = self.data.order(generator)
         places = order.new_full((len(self.data),), -1)
         places[self.index.to(order.device)] = torch.arange(len(self), device=order.device)
@@ -67,9 +67,10 @@ class ChosenOrderedData(ChosenData):
 def hold_out(
     vae: DiscreteVAE, data: TrainingData, validation: Batch | float | None, seed: int
 ) -> tuple[TrainingData, Batch | None]:
-    """Divide data into those to train on, and those to validate on.
+    """Divide data into a part to train on and a part to validate on.
 
-    The rows are those that `make_splits` keeps with the same seed, and so is their one draw.
+    The rows for validation, and the one draw of their random parts, are those that `make_splits`
+    makes with the same seed.
 
     Args:
         vae: the model.
@@ -78,11 +79,11 @@ def hold_out(
             among the classes where there are labels; or other data, as `fit` takes them; None or 0
             for no validation. The share that is the default keeps at most 10,000 data points or
             64 MiB.
-        seed: decides which are kept, and what is drawn for them.
+        seed: the seed of the choice of these data, and of the draw of their random parts.
 
     Returns:
-        The data to train on; and (M, *event), with labels (M,) in a pair where the data have some,
-        or None.
+        The data to train on, and the data to validate on: (M, *event), in a pair with labels (M,)
+        if the data have labels, or None.
 
     Raises:
         ValueError: a part would be empty.

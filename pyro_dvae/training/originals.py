@@ -1,4 +1,4 @@
-"""Whether somebody has put something of their own in the place of a method of the library."""
+"""Whether a user has replaced a method of the library, or registered a hook."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ Members = Mapping[type, Mapping[str, Any]]
 
 
 def members(*classes: type) -> Members:
-    """Class -> its own methods and properties by name, as they are now.
+    """For each class the methods and properties that it defines, by name.
+
+    Call this when the library is imported, before a user can change a class.
 
     Args:
-        *classes: called when the library is imported, before anybody can change them.
+        *classes: the classes.
     """
     return {
         cls: {
@@ -29,14 +31,15 @@ def members(*classes: type) -> Members:
 
 
 def is_original(thing: object, originals: Members, *, free: Collection[str] = ()) -> bool:
-    """Whether every method of an object is the library's: on it, on its class and on each base.
+    """Whether every method of an object is the library's own.
 
-    Compared by identity, for a wrapper can take over any name.
+    A method may be replaced on the object, in a subclass, or on a class of the library. The methods
+    are compared by identity, because a wrapper can have the same name.
 
     Args:
         thing: an object of one of the classes, or of a subclass of one.
-        originals: what `members` gave.
-        free: names of methods that anybody may override.
+        originals: the result of `members`.
+        free: the names of methods that may be replaced.
     """
     mro = type(thing).__mro__
     names = {name for cls in mro for name in originals.get(cls, ())}.difference(free)
@@ -48,7 +51,7 @@ def is_original(thing: object, originals: Members, *, free: Collection[str] = ()
 
 
 def are_unchanged(originals: Members) -> bool:
-    """Whether the classes are as they were when `members` saw them."""
+    """Whether no method of the classes was replaced since the call of `members`."""
     return all(
         vars(cls).get(name) is member
         for cls, own in originals.items()
@@ -57,12 +60,12 @@ def are_unchanged(originals: Members) -> bool:
 
 
 def has_own_methods(thing: object) -> bool:
-    """Whether an object hides a method of its class by an attribute of the same name."""
+    """Whether an object has an attribute that hides a method of its class."""
     return any(callable(getattr(type(thing), name, None)) for name in vars(thing))
 
 
 def has_hooks(modules: Iterable[nn.Module]) -> bool:
-    """Whether a call of one of the modules does more than `forward`; torch's global hooks count."""
+    """Whether one of the modules has a hook, or torch has a hook for all modules."""
     return bool(torch.nn.modules.module._has_any_global_hook()) or any(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -73,12 +76,12 @@ def has_hooks(modules: Iterable[nn.Module]) -> bool:
 
 
 def weight_has_hooks(weight: Tensor) -> bool:
-    """Whether somebody is called where autograd writes a weight's gradient."""
+    """Whether a weight has a hook that autograd calls with its gradient."""
     return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
 def class_members(module: nn.Module) -> list[tuple[Any, ...]]:
-    """The classes of a module and of its parts, and all that they define, as `same` compares them.
+    """The classes of a module and of its submodules with all their members, to compare by `same`.
 
     Classes of torch are left out.
     """
@@ -91,12 +94,12 @@ def class_members(module: nn.Module) -> list[tuple[Any, ...]]:
 
 
 def attributes(module: nn.Module, *, methods: bool) -> list[tuple[Any, ...]]:
-    """The parts of a module, their classes and what was put on each, to be compared by `same`.
+    """A module and its submodules with their classes and attributes, to compare by `same`.
 
     Args:
-        module: with its submodules.
-        methods: take the attributes that can be called; else take all other attributes but the
-            mode of training.
+        module: the module.
+        methods: True takes the attributes that can be called; False takes all others except
+            private ones and the mode, training or evaluation.
     """
     return [
         (
@@ -115,7 +118,7 @@ def attributes(module: nn.Module, *, methods: bool) -> list[tuple[Any, ...]]:
 
 
 def same(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> bool:
-    """Whether two lists of attributes are the same objects."""
+    """Whether two lists hold the same objects, compared by identity."""
     return len(a) == len(b) and all(
         len(one) == len(other) and all(map(operator.is_, one, other))
         for one, other in zip(a, b, strict=True)

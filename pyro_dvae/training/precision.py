@@ -12,14 +12,15 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 class Bfloat16:
-    """Inside `with`, encoder and decoder compute in bfloat16 where torch's autocast does.
+    """Inside `with`, the encoder and the decoder compute in bfloat16, by torch's autocast.
 
-    Their weights stay what they are, and so does the type of their outputs: likelihood, KL, draws
-    and the optimiser's step do not run in bfloat16. Its 8 significant bits round each input,
-    weight and output of a layer by a factor within 1 +- 2^-8.
+    Their weights and the dtype of their outputs stay as they are, so the likelihood, the KL, the
+    draws and the step of the optimizer do not run in bfloat16. A number in bfloat16 has 8
+    significant bits: each input, weight and output of a layer is rounded by a factor between
+    1 - 2^-8 and 1 + 2^-8.
 
     Args:
-        vae: has `encoder` and `decoder`, each of one output.
+        vae: the model, whose encoder and decoder each return one tensor.
     """
 
     def __init__(self, vae: DiscreteVAE) -> None:
@@ -29,12 +30,13 @@ class Bfloat16:
         return [network for network, _ in self._forwards]
 
     def __setstate__(self, networks: list[nn.Module]) -> None:
-        # The same at each entry, as what is compiled asks whether they are; of a copy its own.
+        # The wrappers are the same at each entry, because a compiled graph checks their identity.
+        # A copy of the model has its own.
         self._forwards = [(network, _autocast(network)) for network in networks]
 
     def __enter__(self) -> None:
         for network, forward in self._forwards:
-            # On the instance it hides the method of the class, and the state knows nothing of it.
+            # An attribute of the instance hides the method of the class, and no state holds it.
             network.__dict__["forward"] = forward
 
     def __exit__(self, *_: object) -> None:
@@ -47,7 +49,7 @@ def _autocast(network: nn.Module) -> Callable[..., Tensor]:
 
     @wraps(forward)
     def wrapped(*args: Tensor) -> Tensor:
-        # A weight is used once, so a cache of rounded weights would hold them for nothing.
+        # Each weight is used once per pass, so a cache of rounded weights saves nothing.
         with torch.autocast(weight.device.type, torch.bfloat16, cache_enabled=False):
             output = forward(*args)
         return output.to(weight.dtype)

@@ -1,4 +1,4 @@
-"""What training tells of an epoch."""
+"""The figures of an epoch of training."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class EpochRecord:
     """One epoch of training, in nats per datum."""
 
     epoch: int
-    """From 1."""
+    """The number of the epoch, from 1."""
     train_elbo: float
-    """Mean of the ELBO's training estimates over the epoch's data, while the weights moved."""
+    """The mean of the training estimates of the ELBO in the epoch, while the weights changed."""
     validation_elbo: float | None
-    """ELBO of the validation data after the epoch (exact where `evaluate` is)."""
+    """The ELBO of the validation data after the epoch, exact if `evaluate` is exact; or None."""
     validation_log_marginal: float | None
-    """Exact log p(x) of the validation data, where K^D can be summed."""
+    """The exact log p(x) of the validation data if all K^D codes can be summed; else None."""
     validation_information: tuple[float, ...] | None
-    """What each latent says of the validation data; `Evaluation.information_per_latent`."""
+    """I(x; z_d) of each latent on the validation data; see `Evaluation.information_per_latent`."""
     is_best: bool
-    """The best validation ELBO so far; without validation data, true at every epoch."""
+    """Whether the validation ELBO is the best so far; without validation data always True."""
     seconds: float
-    """Spent in training steps so far, without validation."""
+    """The seconds spent in training steps so far, without validation."""

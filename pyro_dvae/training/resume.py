@@ -1,4 +1,4 @@
-"""What a training needs to continue: taken from a `Trainer`, and given to another."""
+"""The state that a training needs to continue, from one `Trainer` to another."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class TrainingState(NamedTuple):
     """Everything that the next step depends on."""
 
     tensors: dict[str, Tensor]
-    """Weights, their average, the best, the optimiser's, the ELBO's, and the random streams."""
+    """Weights, their average, the best weights, and the states of optimizer, ELBO and streams."""
     progress: dict[str, Any]
-    """Plain numbers and words, fit for JSON."""
+    """Plain numbers and strings, which JSON can hold."""
 
     def __repr__(self) -> str:
         size = sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
@@ -31,7 +31,7 @@ class TrainingState(NamedTuple):
 
 
 def pack(trainer: Trainer) -> TrainingState:
-    """A copy of the state of a trainer, after any step or epoch."""
+    """A copy of the state of a trainer after any step or epoch."""
     tensors = _groups(trainer)
     progress = {
         "epoch": trainer.epoch,
@@ -47,7 +47,7 @@ def pack(trainer: Trainer) -> TrainingState:
 
 
 def unpack(trainer: Trainer, state: TrainingState) -> None:
-    """Give a trainer a state of one with the same arguments; see `Trainer.load_state_dict`."""
+    """Load the state of a trainer with the same arguments; see `Trainer.load_state_dict`."""
     tensors, progress = state
     try:
         best = None if progress["best"] is None else _record(progress["best"])
@@ -58,11 +58,11 @@ def unpack(trainer: Trainer, state: TrainingState) -> None:
         on_cpu = ["random.order", "random.draws.0"]
         on_cpu += ["random.noise"] if trainer.device.type == progress["device"] == "cpu" else []
         for name in on_cpu:
-            torch.Generator().set_state(tensors[name].cpu())  # which complains of a damaged one
+            torch.Generator().set_state(tensors[name].cpu())  # raises an error if it is damaged
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ValueError(
             f"Expected the state of this training; got another ({error}). "
-            "Continue with the settings that it was saved under."
+            "Continue with the settings that the state was saved under."
         ) from error
 
     def group(name: str) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A prior fitted to a trained model's codes: the second stage."""
+"""The second stage of training: fit a prior to the codes of a trained model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 def with_prior(vae: DiscreteVAE, prior: nn.Module) -> DiscreteVAE:
-    """The same networks, likelihood and guide, shared and not copied, under another prior.
+    """A model with another prior, which shares networks, likelihood and guide with the first.
 
     Raises:
-        ValueError: the prior's codes have another shape.
+        ValueError: the codes of the prior have another shape.
     """
     swapped = DiscreteVAE(vae.encoder, vae.decoder, prior, vae.likelihood, vae.posterior_family)
     swapped.train(vae.training)
@@ -38,12 +38,12 @@ def with_prior(vae: DiscreteVAE, prior: nn.Module) -> DiscreteVAE:
 
 
 class PriorTrainer(Trainer):
-    """Ascends the mean over data of E_q(z|x) log p(z) in the prior; all else stays as it is.
+    """Maximises the mean over the data of E_q(z|x) log p(z) in the prior; all else stays fixed.
 
-    With q and p(x|z) fixed this is the ELBO except for a constant, so the records hold ELBOs, and
-    the best weights are those of the best validation ELBO. Each step draws z from q(z|x) anew. The
-    optimum is the mean over data of q(z|x), the aggregate posterior (Tomczak & Welling 2018), as
-    near as the prior's family comes to it.
+    With q and p(x|z) fixed this is the ELBO up to a constant. So the records hold ELBOs, and the
+    best weights are those of the best validation ELBO. Each step draws new z from q(z|x). The
+    optimum is the prior of the family that is nearest, in KL, to the mean over the data of q(z|x),
+    the aggregate posterior (Tomczak & Welling 2018).
 
     Args:
         vae: a trained model that holds the prior to fit; `with_prior` puts one in.
@@ -75,7 +75,7 @@ class PriorTrainer(Trainer):
 
     @contextmanager
     def _stepping(self) -> Iterator[None]:
-        """Within steps the fixed weights ask for no gradient; a trainer of the whole may follow."""
+        """Freeze the fixed parts within steps, and unfreeze them afterwards."""
         weights = [weight for part in self._fixed for weight in part.parameters()]
         asked = [weight.requires_grad for weight in weights]
         with super()._stepping():

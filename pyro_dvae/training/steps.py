@@ -1,4 +1,4 @@
-"""The steps of a training: one batch, one gradient, one move of the weights at a time."""
+"""The steps of a training: each draws a batch, computes a gradient and changes the weights."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 class GradientSteps:
-    """Takes the steps of a `Trainer`: draws a batch, gets the gradient, moves weights and average.
+    """Takes the steps of a `Trainer`: each draws a batch, and updates weights and average.
 
-    It holds what the next step depends on: the place in the epoch, beta, the optimiser's state and
-    the streams of random numbers. `Trainer` makes epochs of the steps, scores them, and decides
-    when training ends; it also explains the arguments, and has their defaults.
+    It holds everything that the next step depends on: the position in the epoch, beta, the state of
+    the optimizer and the streams of random numbers. `Trainer` divides training into epochs, scores
+    them, and decides when training ends. It also documents the arguments, and has their defaults.
     """
 
     check_every = 1
-    """Steps between looks at whether all was finite; each is a read from the device."""
+    """The number of steps between checks that all is finite; each check reads from the device."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class GradientSteps:
 
         self.epoch = 0
         """Epochs completed."""
-        # These stay where they are, as a captured step writes there.
+        # These tensors keep their memory, because a captured step writes into it.
         self.total = torch.zeros((), device=self.device)
         self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
         self._bad = torch.zeros((), dtype=torch.float32, device=self.device)
@@ -126,15 +126,16 @@ class GradientSteps:
         return CompiledBackward(*parts, self.batch_size) if self.compiled else Backward(*parts)
 
     def compile_if_long(self, epochs: int) -> bool:
-        """Compile the step, before the first one, where that can be done and repays.
+        """Compile the step before the first one, if that is possible and saves time.
 
-        It repays on the CPU in at least 20,000 steps. On a CUDA device it has not been measured.
+        On the CPU it saves time if there are at least 20,000 steps. On a CUDA device it has not
+        been measured.
 
         Args:
-            epochs: how many are to come.
+            epochs: the number of epochs to train.
 
         Returns:
-            Whether the step is compiled now.
+            Whether the step is compiled.
         """
         is_long = self.device.type == "cpu" and epochs * self.steps >= LONG_RUN
         if is_long and not self.compiled and torch_compiles():
@@ -143,7 +144,7 @@ class GradientSteps:
         return self.compiled
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: the same training after the same step, its graphs made anew."""
+        """The state for copies and pickles; a copy makes new graphs."""
         own = {"shuffling": self.shuffling.get_state(), "noise": self.noise.get_state()}
         return {**self.__dict__, **own, "_on_device": None}
 
@@ -164,7 +165,7 @@ class GradientSteps:
             )
 
     def restart_streams(self) -> None:
-        """Begin the device's streams of random numbers, at another place for each epoch."""
+        """Start the random streams of the device, from the seed and the number of the epoch."""
         seed = self.seed + 1_000_003 * self.epoch
         self.noise = torch.Generator(self.device).manual_seed(seed + 1)
         self.draws = RandomStream(seed + 2, self.device)
@@ -177,18 +178,18 @@ class GradientSteps:
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch."""
+        """The number of steps in an epoch."""
         return math.ceil(len(self.data) / self.batch_size)
 
     @property
     def train_elbo(self) -> float:
-        """Mean of the training estimates since the epoch's start; reads from the device."""
+        """The mean estimate of the ELBO since the epoch began; this reads from the device."""
         return -self.total.item() / max(1, self.num_seen)
 
     @contextmanager
     def _stepping(self) -> Iterator[None]:
-        """What steps need of the process and of the model, given back after them."""
-        # Pyro's checks read from the device at every step; the trial run has made them.
+        """Prepare the process and the model for steps, and restore both afterwards."""
+        # The checks of Pyro would read from the device at every step. The trial run has made them.
         with (
             self.draws,
             OneThread(),
@@ -219,7 +220,7 @@ class GradientSteps:
         try:
             self._batch = self._on_device(index)
         except (RuntimeError, ValueError) as error:
-            # Torch's own words where a sampler meets NaN; any other error is the caller's.
+            # A sampler of torch raises an error if it meets NaN. Any other error is the caller's.
             why = describe_failure(self.vae, *self._batch) if self._batch else None
             if why is None:
                 raise
@@ -231,13 +232,16 @@ class GradientSteps:
         self.step += 1
 
     def _advance(self, index: Tensor) -> tuple[Tensor, ...]:
-        """What a step does on the device: the batch; between looks it reads nothing from there."""
+        """Do the part of a step that runs on the device, and return the batch.
+
+        Nothing is read from the device, except where `_look` checks.
+        """
         self._batch = served(self.data, index, self.noise, self._dtype)
         loss = self._backward(self._batch, self._bad)
         if self.check_every == 1:
             self._look()
         self._num_good += self._bad == 0
-        self.optimizer.take_step(self._bad)  # which withholds a bad step, and those after it
+        self.optimizer.take_step(self._bad)  # skips a bad step and all after it
         self.average.update()
         self.total += loss
         return self._batch
@@ -251,5 +255,5 @@ class GradientSteps:
         return FloatingPointError(
             f"Expected a finite loss and gradient; got NaN or infinity in {what}, at step {step} "
             f"of {self.steps} of epoch {self.epoch + 1}; the step was not taken. Lower the "
-            "learning rate, or look at the data's range."
+            "learning rate, or look at the range of the data."
         )

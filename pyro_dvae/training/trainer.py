@@ -23,12 +23,12 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 class Trainer(GradientSteps):
-    """Ascends the ELBO by Adam on batches without replacement; stops and continues at any step.
+    """Maximises the ELBO by Adam on batches without replacement; stops and continues at any step.
 
     Each step follows the gradient of the mean loss per datum of its batch. All parameters of `vae`
-    are trained, and those of an ELBO that learns a baseline or a control variate, whatever Pyro's
-    parameter store holds: the store is left as it was. A step whose loss or gradient is not finite
-    is not taken.
+    are trained, and so are those of an ELBO that learns a baseline or a control variate. Training
+    does not depend on Pyro's parameter store, and leaves it as it was. A step whose loss or
+    gradient is not finite is not taken.
 
     Args:
         vae: a `DiscreteVAE`, on the device to train on.
@@ -40,27 +40,29 @@ class Trainer(GradientSteps):
         batch_size: B, the number of data points per step; the last batch of an epoch may have
             fewer.
         learning_rate: the learning rate of Adam.
-        averaging: the decay of the average of the weights, a `WeightAverage`, which is what is
+        averaging: the decay of the average of the weights, a `WeightAverage`. The average is
             validated and kept; 0 keeps the weights themselves.
         annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
             from `initial_beta` to that of the ELBO. A beta above 1 keeps the guide's entropy up
             until the decoder has learnt something. A guide that commits to codes earlier stays with
             bad ones. None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
-        seed: the seed of the shuffling, of the data's random parts, and of the draws of z. Each has
-            a stream of random numbers to itself.
+        seed: the seed of the shuffling, of the random parts of the data, and of the draws of z.
+            Each has a random stream of its own.
         compiled: compute the gradient of full batches by one graph, which `torch.compile` makes in
-            the first step, in seconds. The gradient is the same to rounding, and comes sooner.
-            Where compiling fails, a warning says so, and training goes on without. None does not
-            compile, for a trainer does not know how many steps are to come: see `compile_if_long`.
+            the first step, in seconds. The gradient is the same to rounding, and is computed
+            faster. If compiling fails, there is a warning, and training goes on without a graph.
+            None does not compile, because a trainer does not know the number of steps: see
+            `compile_if_long`.
         capture: on a CUDA device, replay the whole step of full batches as one CUDA graph; see
             `CapturedStep`. It was written without such a device at hand.
         bfloat16: let the encoder and the decoder compute in bfloat16 in training steps.
 
     Raises:
-        ValueError: an argument is out of range; an ELBO without beta is to be annealed; data are
-            outside the likelihood's support; or a step is to be compiled or captured that needs
-            Pyro's traces, or is to be captured without CUDA or from data that are not there.
+        ValueError: an argument is out of range; `annealing` is given for an ELBO without beta; data
+            are outside the support of the likelihood; a step that needs Pyro's traces is to be
+            compiled or captured; or a step is to be captured without a CUDA device, or with data
+            that are not on the device.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class Trainer(GradientSteps):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles, which are not in the middle of a run."""
+        """The state for copies and pickles, which have no open run."""
         return {**super().__getstate__(), "_open": None}
 
     def run(
@@ -138,24 +140,26 @@ class Trainer(GradientSteps):
         clock: Callable[[], float] = time.perf_counter,
         on_step: Callable[[int, int], None] | None = None,
     ) -> Iterator[EpochRecord]:
-        """Train until so many epochs are complete in all; yields one record an epoch.
+        """Train until `epochs` epochs are complete; yields one record per epoch.
 
-        Whenever a record is yielded, `vae` holds the averaged weights that the record scores.
-        After an exception from `on_step` the state is that after the step, and another `run` goes
-        on from there. One run of a trainer is open at a time: `run`, `keep_best` and
-        `load_state_dict` end one that waits at a record.
+        When a record is yielded, `vae` holds the averaged weights that the record scores. After an
+        exception from `on_step` the state is that after the step, and another `run` continues from
+        there. A trainer has one open run at a time: `run`, `keep_best` and `load_state_dict` end a
+        run that waits at a record.
 
         Args:
-            epochs: the most epochs, those before included.
-            patience: stop after so many epochs without a better validation ELBO (Algorithm 1's
+            epochs: the number of epochs to train at most, including those before this call.
+            patience: stop after this many epochs without a better validation ELBO (Algorithm 1's
                 "until the validation ELBO has converged"); None never stops early.
-            max_seconds: stop when so much time was spent in steps, within an epoch if need be.
-            clock: the seconds' clock; `time.process_time` is fair on a machine that others share.
+            max_seconds: stop when the steps have taken this many seconds, within an epoch if need
+                be.
+            clock: the clock of these seconds; `time.process_time` is fair on a machine that others
+                share.
             on_step: called with (step, steps) of the epoch after each step.
 
         Raises:
-            FloatingPointError: the loss or its gradient is NaN or infinite; names step and term,
-                and `vae` holds the weights before that step.
+            FloatingPointError: the loss or its gradient is NaN or infinite. The message names the
+                step and the term, and `vae` holds the weights before that step.
         """
         at_least("epochs", epochs, 0)
         if patience is not None:
@@ -170,11 +174,11 @@ class Trainer(GradientSteps):
         yield from self._open
 
     def _end_run(self) -> None:
-        """End a run that waits at a record, where `vae` holds the average for the time being."""
+        """End a run that waits at a record, so that `vae` no longer holds the average."""
         try:
             if self._open is not None:
                 self._open.close()
-        except ValueError as error:  # it is being executed
+        except ValueError as error:  # the generator is running
             raise RuntimeError(
                 "Expected one run of a trainer at a time; got another in the middle of its step. "
                 "Wait for the first, or build a second trainer."
@@ -190,7 +194,7 @@ class Trainer(GradientSteps):
     ) -> Generator[EpochRecord, None, None]:
         while self.epoch < epochs and not self._converged(patience) and self.seconds <= max_seconds:
             start = clock() - self.seconds
-            self.shuffling.set_state(self.order)  # also in the middle of an epoch
+            self.shuffling.set_state(self.order)  # a run may begin in the middle of an epoch
             batches = epoch_order(self.data, self.shuffling, self.device)
             with PROCESS_STATE:
                 check_weights(self.vae, "a model")
@@ -206,7 +210,7 @@ class Trainer(GradientSteps):
                         self.seconds = clock() - start
                         if self.seconds > max_seconds:
                             break
-                if on_step is not None:  # which finds the process as its caller left it
+                if on_step is not None:  # called with the process as the caller left it
                     on_step(self.step, self.steps)
                 if self.seconds > max_seconds:
                     break
@@ -219,7 +223,7 @@ class Trainer(GradientSteps):
                     self.average.take_out()
 
     def _end_epoch(self) -> EpochRecord:
-        """Score the average, which the module then holds."""
+        """Put the average into the model, and score it."""
         if self._bad:
             raise self._not_finite(int(self._num_good) + 1, "the loss or its gradient")
         self.vae.eval()
@@ -254,7 +258,7 @@ class Trainer(GradientSteps):
         if not self.best_weights:
             self.best_weights = {name: value.detach().clone() for name, value in weights.items()}
             return
-        for name, value in weights.items():  # into the same memory: new pages cost more than copies
+        for name, value in weights.items():  # new memory would cost more than the copy
             self.best_weights[name].copy_(value)
 
     def _converged(self, patience: int | None) -> bool:
@@ -262,7 +266,7 @@ class Trainer(GradientSteps):
         return patience is not None and self.epoch - best >= patience
 
     def keep_best(self) -> None:
-        """Give `vae` the weights of the best epoch; training is over."""
+        """Load the weights of the best epoch into `vae`, at the end of training."""
         self._end_run()
         if self.best_weights:
             with PROCESS_STATE:
@@ -274,13 +278,13 @@ class Trainer(GradientSteps):
             return pack(self)
 
     def load_state_dict(self, state: TrainingState) -> None:
-        """Continue from the state of a trainer of the same arguments.
+        """Continue from the state of a trainer with the same arguments.
 
-        On the same kind of device the next steps are, bit for bit, those that would have followed;
-        on another the streams of random numbers start anew, from the seed and the epoch.
+        On the same kind of device the next steps are, bit for bit, those that would have followed.
+        On another kind the random streams start again, from the seed and the number of the epoch.
 
         Raises:
-            ValueError: the state is not one of such a trainer; nothing was loaded.
+            ValueError: the state is not that of such a trainer; nothing was loaded.
         """
         self._end_run()
         with PROCESS_STATE:

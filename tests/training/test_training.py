@@ -423,7 +423,7 @@ class _Pairs:
         (_ROWS, r"got TensorDataset\. .*torch\.stack"),
         ((_BITS, None, None), r"Expected data x, or a pair \(x, labels\); got a tuple of 3"),
         ("train.csv", "Expected data as .*; got str"),
-        (_Pairs(), r"Expected a tensor, or a pair .*; got dict of _Pairs"),
+        (_Pairs(), r"Expected a tensor, or a pair .*; got dict from _Pairs"),
     ],
 )
 def test_data_that_are_none_are_refused_in_one_line(data: Any, message: str) -> None:
