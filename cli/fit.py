@@ -38,6 +38,7 @@ def fit(
     guide: fit_options.GuideOption = DEFAULTS.guide,
     network: fit_options.NetworkOption = DEFAULTS.network,
     hidden: fit_options.HiddenOption = fit_options.HIDDEN,
+    dropout: fit_options.DropoutOption = DEFAULTS.dropout,
     encoder: fit_options.EncoderOption = DEFAULTS.encoder,
     decoder: fit_options.DecoderOption = DEFAULTS.decoder,
     epochs: options.EpochsOption = DEFAULTS.epochs,

@@ -83,6 +83,13 @@ HiddenOption = Annotated[
         "decoder has the same layers in reverse order.",
     ),
 ]
+DropoutOption = Annotated[
+    float,
+    model(
+        help="The share of the units of each hidden layer of the mlp that a training step leaves "
+        "out, so that a small data set is not learned by heart."
+    ),
+]
 
 # --- Training ---
 

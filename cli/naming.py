@@ -17,7 +17,7 @@ _RENAMED = {
 }
 _SAME = """
     annealing averaging baseline batch_size beta bfloat16 binarize channels columns compile data
-    data_dir dates decoder device drop encoder epochs estimator exact free_bits guide header
+    data_dir dates decoder device drop dropout encoder epochs estimator exact free_bits guide header
     hidden ids initial_beta key label labels likelihood log_every network nominal other patience
     prior range resume seed size temperature test trust_code
 """

@@ -70,3 +70,9 @@ def hidden_sizes(sizes: Iterable[int]) -> None:
         )
     for size in sizes:
         at_least("hidden units", size, 1)
+
+
+def dropout_share(dropout: float) -> None:
+    """Raise a ValueError unless `dropout` is in [0, 1)."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"Expected dropout in [0, 1); got {dropout}. Use 0.3, or 0 for none.")

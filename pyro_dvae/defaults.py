@@ -90,6 +90,8 @@ class RunSettings(TrainingSettings):
     """The number of classes of the labels; 0 for a prior that knows no labels."""
     hidden: tuple[int, ...] = (512, 256)
     """The widths of the MLP encoder's hidden layers. The decoder has the same in reverse order."""
+    dropout: float = 0.0
+    """The share of the units of each hidden layer of the MLPs that a training step leaves out."""
     estimator: str = "rloo"
     """How the gradient is estimated, by a name in `estimators.ESTIMATORS`; or an estimator of the
     user's own, as "module:factory"."""

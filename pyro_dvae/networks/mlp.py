@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.modules import module
 
+from pyro_dvae.checks import dropout_share
 from pyro_dvae.displays import named
 
 
@@ -43,16 +44,25 @@ class Layers(nn.Sequential):
         return input
 
 
-def mlp(sizes: Sequence[int]) -> Layers:
+def mlp(sizes: Sequence[int], dropout: float = 0.0) -> Layers:
     """Linear layers of the given sizes, with a ReLU after each but the last.
 
     Args:
         sizes: the sizes of input, hidden layers and output.
+        dropout: the share of the units of each hidden layer that a training step leaves out.
+
+    Raises:
+        ValueError: the share is not in [0, 1).
     """
+    dropout_share(dropout)
     layers: list[nn.Module] = []
-    for size_in, size_out in pairwise(sizes):
-        layers += [nn.Linear(size_in, size_out), nn.ReLU()]
-    return Layers(*layers[:-1])
+    for number, (size_in, size_out) in enumerate(pairwise(sizes)):
+        if number:
+            layers.append(nn.ReLU())
+            if dropout:
+                layers.append(nn.Dropout(dropout))
+        layers.append(nn.Linear(size_in, size_out))
+    return Layers(*layers)
 
 
 class MLPEncoder(nn.Module):
@@ -69,6 +79,7 @@ class MLPEncoder(nn.Module):
         num_categories: K, the number of categories of a latent, or whatever number of outputs per
             latent the guide needs.
         hidden: the sizes of the hidden layers, from the data to the code.
+        dropout: the share of the units of each hidden layer that a training step leaves out.
     """
 
     def __init__(
@@ -77,11 +88,13 @@ class MLPEncoder(nn.Module):
         num_latents: int,
         num_categories: int,
         hidden: Sequence[int] = (512, 256),
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.event_shape = tuple(event_shape)
         self.code_shape = (num_latents, num_categories)
-        self.layers = mlp([math.prod(event_shape), *hidden, num_latents * num_categories])
+        sizes = [math.prod(event_shape), *hidden, num_latents * num_categories]
+        self.layers = mlp(sizes, dropout)
 
     def extra_repr(self) -> str:
         """The arguments, for `repr`."""
@@ -174,6 +187,7 @@ class MLPDecoder(nn.Module):
         num_categories: K, the number of categories of a latent.
         hidden: the sizes of the hidden layers, from the code to the data.
         num_params: the number of parameters of the likelihood per element of a datum.
+        dropout: the share of the units of each hidden layer that a training step leaves out.
     """
 
     def __init__(
@@ -183,11 +197,13 @@ class MLPDecoder(nn.Module):
         num_categories: int,
         hidden: Sequence[int] = (256, 512),
         num_params: int = 1,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.code_shape = (num_latents, num_categories)
         self.output_shape = tuple(event_shape) + ((num_params,) if num_params > 1 else ())
-        self.layers = mlp([num_latents * num_categories, *hidden, math.prod(self.output_shape)])
+        sizes = [num_latents * num_categories, *hidden, math.prod(self.output_shape)]
+        self.layers = mlp(sizes, dropout)
 
     def extra_repr(self) -> str:
         """The arguments, for `repr`."""

@@ -10,7 +10,14 @@ from typing import Any, get_type_hints
 
 from pyro.infer import ELBO
 
-from pyro_dvae.checks import at_least, code_shape, hidden_sizes, one_of, training_settings
+from pyro_dvae.checks import (
+    at_least,
+    code_shape,
+    dropout_share,
+    hidden_sizes,
+    one_of,
+    training_settings,
+)
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
 from pyro_dvae.defaults import ANNEALING, RunSettings
@@ -69,6 +76,7 @@ class Config(RunSettings):
         at_least("seed", self.seed, 0)
         at_least("epochs", self.epochs, 0)
         hidden_sizes(self.hidden)
+        dropout_share(self.dropout)
         self._check_data()
         self._check_estimator()
         training_settings(

@@ -102,6 +102,8 @@ def _network(vae: DiscreteVAE, given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(network, (MLPEncoder, MLPDecoder)):
         sizes = [layer.out_features for layer in network.layers if isinstance(layer, nn.Linear)]
         found["hidden"] = tuple(sizes[:-1] if part == "encoder" else sizes[-2::-1])
+        shares = [layer.p for layer in network.layers if isinstance(layer, nn.Dropout)]
+        found["dropout"] = float(shares[0]) if shares else 0.0
     return found
 
 

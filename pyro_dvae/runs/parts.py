@@ -99,6 +99,7 @@ def build_networks(
     """
     shape, num_latents = tuple(event_shape), config.num_latents
     given: dict[str, Any] = {"event_shape": shape, "num_latents": num_latents}
+    given["dropout"] = config.dropout
     if config.encoder is not None:
         encoder = own_encoder(config.encoder, shape, num_latents, num_outputs)
     else:  # `MLPEncoder` calls its outputs categories, which they are for a mean-field guide

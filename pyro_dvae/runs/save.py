@@ -24,7 +24,7 @@ from pyro_dvae.vae import DiscreteVAE
 
 _DATA = "data.npz"
 _MODEL = ["num_latents", "num_categories", "prior", "likelihood", "guide", "network", "hidden"]
-_MODEL += ["encoder", "decoder"]
+_MODEL += ["dropout", "encoder", "decoder"]
 """The settings that describe the model."""
 
 
