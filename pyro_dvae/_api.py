@@ -28,6 +28,7 @@ from pyro_dvae.likelihoods import (
     Multinomial,
     NegativeBinomial,
     Normal,
+    Ordinal,
     Poisson,
 )
 from pyro_dvae.networks.convolution import ConvDecoder, ConvEncoder, grid_size
@@ -99,6 +100,7 @@ __all__ = [
     "Multinomial",
     "NegativeBinomial",
     "Normal",
+    "Ordinal",
     "Poisson",
     "Prior",
     "PriorTrainer",

@@ -5,6 +5,7 @@ from pyro_dvae.likelihoods.bernoulli import Bernoulli, IndependentBernoulli
 from pyro_dvae.likelihoods.counts import Multinomial, NegativeBinomial, Poisson
 from pyro_dvae.likelihoods.levels import Categorical, LogisticMixture
 from pyro_dvae.likelihoods.mixed import Mixed
+from pyro_dvae.likelihoods.ordinal import Ordinal
 from pyro_dvae.likelihoods.real import Laplace, Normal
 from pyro_dvae.likelihoods.unit import Beta, ContinuousBernoulli
 from pyro_dvae.specs import Named
@@ -22,6 +23,7 @@ __all__ = [
     "Multinomial",
     "NegativeBinomial",
     "Normal",
+    "Ordinal",
     "Poisson",
 ]
 
@@ -30,6 +32,7 @@ LIKELIHOODS = {
     "continuous-bernoulli": Named(ContinuousBernoulli),
     "beta": Named(Beta),
     "categorical": Named(Categorical, "levels"),
+    "ordinal": Named(Ordinal, "levels"),
     "logistic-mixture": Named(LogisticMixture, "components"),
     "normal": Named(Normal, "scale"),
     "laplace": Named(Laplace, "scale"),

@@ -136,6 +136,10 @@ class Likelihood(Contract):
         """E[x], (..., P), of params (..., P)."""
         raise NotImplementedError
 
+    def typical(self, params: Tensor) -> Tensor:
+        """A value that stands for x, (..., P): E[x], or the most probable level of categories."""
+        return self.mean(params)
+
     def draw(self, params: Tensor) -> Tensor:
         """One draw of x, (..., P), for each of the leading dimensions of params (..., P)."""
         raise NotImplementedError
@@ -184,6 +188,13 @@ class FlatDistribution(TorchDistribution):
         mean = self.likelihood.mean(self.flat_params)
         shape = mean.shape[:-1] + self.event_shape
         return mean.reshape(shape).expand(self.batch_shape + self.event_shape)
+
+    @property
+    def typical(self) -> Tensor:
+        """A value that stands for x, (*batch, *event): see `Likelihood.typical`."""
+        typical = self.likelihood.typical(self.flat_params)
+        shape = typical.shape[:-1] + self.event_shape
+        return typical.reshape(shape).expand(self.batch_shape + self.event_shape)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> FlatDistribution:
         """The same distribution with a larger batch shape; the parameters are not copied."""
@@ -270,3 +281,12 @@ def _dtype(x: Tensor) -> str:
 def is_whole(x: Tensor) -> Tensor:
     """Whether each element is a finite whole number."""
     return x.isfinite() & (x == x.round()) if x.is_floating_point() else torch.ones_like(x).bool()
+
+
+def typical_of(distribution: TorchDistribution) -> Tensor:
+    """A value that stands for a datum, (*batch, *event): its mean, or its most probable category.
+
+    Args:
+        distribution: what a likelihood returned, of the library or of the user's own.
+    """
+    return distribution.typical if hasattr(distribution, "typical") else distribution.mean

@@ -79,6 +79,10 @@ class Categorical(_Levels):
         """E[x] = sum_l l softmax(params)_l."""
         return params.softmax(-1) @ torch.arange(self.levels, device=params.device).to(params)
 
+    def typical(self, params: Tensor) -> Tensor:
+        """The most probable level."""
+        return params.argmax(-1).to(params.dtype)
+
     def draw(self, params: Tensor) -> Tensor:
         """Levels, in the dtype of the parameters."""
         noise = torch.empty_like(params).exponential_().log()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pyro_dvae.checks import at_least
 from pyro_dvae.contracts import completed
 from pyro_dvae.displays import named
-from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.base import Likelihood, typical_of
 
 
 class Mixed(Likelihood):
@@ -187,6 +187,11 @@ class _MixedDistribution(TorchDistribution):
     def mean(self) -> Tensor:
         """E[x], (*batch, P)."""
         return torch.cat([part.mean for part in self.parts], -1)
+
+    @property
+    def typical(self) -> Tensor:
+        """E[x] of a column of numbers, the most probable level of a column of categories."""
+        return torch.cat([typical_of(part) for part in self.parts], -1)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> _MixedDistribution:
         """The same distribution with a larger batch shape."""

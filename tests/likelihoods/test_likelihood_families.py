@@ -23,8 +23,10 @@ from pyro_dvae import (
     Multinomial,
     NegativeBinomial,
     Normal,
+    Ordinal,
     Poisson,
 )
+from pyro_dvae.likelihoods.base import typical_of
 from pyro_dvae.likelihoods.names import named_likelihood
 from pyro_dvae.likelihoods.numerics import log1mexp, log_beta, log_softplus
 
@@ -98,7 +100,7 @@ def test_multinomial_draws_the_calibrated_total() -> None:
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4])
 @pytest.mark.parametrize("levels", [2, 3, 256])
 def test_probabilities_of_levels_sum_to_one(levels: int, scale: float) -> None:
-    for likelihood in (Categorical(levels), LogisticMixture(levels, 3)):
+    for likelihood in (Categorical(levels), LogisticMixture(levels, 3), Ordinal(levels)):
         params = scale * torch.randn(20, 1, likelihood.num_params)
         log_p = likelihood(params, 0).log_prob(torch.arange(levels).double())
         torch.testing.assert_close(log_p.logsumexp(-1), torch.zeros(20), atol=1e-9, rtol=0)
@@ -117,6 +119,49 @@ def test_logistic_mixture_is_a_difference_of_distribution_functions() -> None:
     ends = torch.zeros(50, 1), torch.ones(50, 1)
     mass = torch.cat([ends[0], below, ends[1]], -1).diff(dim=-1)
     torch.testing.assert_close(p.log_prob(torch.arange(levels).double()).exp(), mass)
+
+
+@pytest.mark.parametrize("event", [(), (3,), (2, 2)])
+def test_ordinal_is_a_difference_of_cumulative_logits(event: tuple[int, ...]) -> None:
+    levels, num = 4, math.prod(event)
+    data = torch.randint(levels, (50, *event)).double().clamp(max=2) if event else COUNT(50) % 3
+    likelihood = Ordinal(levels, event)
+    assert not likelihood.is_calibrated()
+    likelihood.calibrate(data)
+    assert likelihood.is_calibrated()
+    params = torch.randn(5, *(event or (1,)), 2)
+    p = likelihood(params, max(1, len(event)))
+    flat = params.flatten(1, -2)
+    c = likelihood.thresholds.reshape(-1, levels - 1)
+    scale = (softplus(flat[..., 1, None] + 7) - 7).exp()
+    below = ((c - flat[..., 0, None]) / scale).sigmoid()
+    ends = torch.zeros(5, num, 1), torch.ones(5, num, 1)
+    mass = torch.cat([ends[0], below, ends[1]], -1).diff(dim=-1)  # (5, P, L)
+    for level in range(levels):
+        x = torch.full((5, *(event or (1,))), level).double()
+        torch.testing.assert_close(p.log_prob(x).exp(), mass[..., level].prod(-1))
+    torch.testing.assert_close(p.typical.flatten(1), mass.argmax(-1).double())
+    torch.testing.assert_close(p.mean.flatten(1), (mass * torch.arange(levels)).sum(-1))
+    # A location of 0 and a scale of 1 give the frequencies, half a datum more for each level.
+    counts = torch.stack([(data == level).sum(0) for level in range(levels)], -1) + 0.5
+    zeros = torch.zeros(levels, *(event or (1,)), 2)
+    zeros[..., 1] = math.log(math.expm1(7)) - 7  # a scale of 1
+    x = torch.arange(levels).reshape(-1, *[1] * max(1, len(event))).double()
+    found = likelihood(zeros, max(1, len(event))).log_prob(x.expand(levels, *(event or (1,))))
+    frequencies = (counts / counts.sum(-1, keepdim=True)).reshape(-1, levels)
+    torch.testing.assert_close(found.exp(), frequencies.prod(0))
+
+
+def test_what_stands_for_a_datum_is_no_mean_of_categories() -> None:
+    p = torch.tensor([0.5, 0.1, 0.4]).log()
+    assert Categorical(3)(p.expand(1, 3), 1).typical.item() == 0
+    assert Categorical(3)(p.expand(1, 3), 1).mean.item() == pytest.approx(0.9)
+    mixed = Mixed([(Categorical(3), 1), (Normal((1,)), 1), (Bernoulli(), 1)])
+    params = torch.stack([p, torch.tensor([2.5, 0, 0]), torch.tensor([0.25, 0, 0])])
+    bit = 1 / (1 + math.exp(-0.25))
+    assert mixed(params, 1).typical.tolist() == pytest.approx([0, 2.5, bit])
+    own: Any = dist.Normal(1.5, 1)
+    assert typical_of(own) == 1.5
 
 
 def nodes(low: float, high: float, pieces: int = 1) -> tuple[Tensor, Tensor]:

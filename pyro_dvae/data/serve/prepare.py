@@ -249,12 +249,12 @@ def _with_levels(asked: Preparation, found: Extent) -> Preparation:
         return asked
     is_uint8 = found.dtype == torch.uint8
     name, argument = name_and_argument(asked.likelihood)
-    if name != "categorical":
+    if name not in ("categorical", "ordinal"):
         return asked
     if not argument:
-        is_counted = 0 < found.high < MOST_LEVELS and not is_uint8
+        is_counted = 0 < found.high < MOST_LEVELS and (not is_uint8 or name == "ordinal")
         levels = max(2, int(found.high) + 1) if is_counted else 256
-        return replace(asked, likelihood=f"categorical:{levels}")
+        return replace(asked, likelihood=f"{name}:{levels}")
     if is_uint8 and asked.range is None and found.high > asked.values.high:
         return replace(asked, range=(0.0, 256.0))
     return asked
