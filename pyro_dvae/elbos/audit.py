@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyro.distributions.torch_distribution import MaskedDistribution
 
-from pyro_dvae.elbos.distributions import describe
+from pyro_dvae.elbos.distributions import describe, is_masked
 from pyro_dvae.elbos.pair import Pair
 
 
@@ -21,7 +21,8 @@ def check_programs(pair: Pair, *, marginal: bool = False) -> None:
     Raises:
         ValueError: the guide does not draw a latent whose prior has weights; the guide observes a
             site, or has a factor, without a reparametrised gradient; a site has `.mask(False)`, for
-            which Pyro gives no score; or a plate has no size. The message names the site.
+            which Pyro gives no score; a discrete site has a mask in model or guide alone; or a
+            plate has no size. The message names the site.
     """
     for name, site in (*pair.guide_sites.items(), *pair.model_sites.items()):
         for frame in site["cond_indep_stack"]:
@@ -42,6 +43,16 @@ def check_programs(pair: Pair, *, marginal: bool = False) -> None:
                 f"Expected a guide that observes nothing; got site '{name}', from {describe(fn)}. "
                 "Draw it instead. If it is a factor of a reparametrised draw, use pyro.factor with "
                 "has_rsample=True."
+            )
+    for name in pair.guide_sites.keys() & pair.latents.keys():
+        in_model, in_guide = pair.latents[name], pair.guide_sites[name]
+        if is_masked(in_model) != is_masked(in_guide) and not in_guide["fn"].has_rsample:
+            which = "model" if is_masked(in_model) else "guide"
+            raise ValueError(
+                f"Expected a mask of site '{name}' in both model and guide, or in none; got one in "
+                f"the {which} alone, so that one of log p and log q would count without the other. "
+                "Draw it within poutine.mask(mask=...) in both. What obs_mask leaves unobserved "
+                "has the mask ~obs_mask in the model."
             )
     for name, site in pair.latents.items():
         if marginal or name in pair.guide_sites or site["fn"].has_rsample:

@@ -203,8 +203,10 @@ class DiscreteELBO(ELBO, nn.Module):
             if not is_identically_zero(score):
                 log_guide = log_guide + plates.flat(score)
             if name in closed:
-                q, p = pair.codes[name].logits, pair.codes[name].view(pair.model_sites[name]["fn"])
+                code = pair.codes[name]
+                q, p, mask = code.logits, code.view(pair.model_sites[name]["fn"]), code.mask
                 kl_latent = latent_kl_divergence(q, p) * (site["scale"] / scale)
+                kl_latent = kl_latent if mask is None else torch.where(mask, kl_latent, 0)
                 kl_site = kl_latent.sum(-1)
                 penalty_site = (self.kl_weight(kl_latent) * kl_latent).sum(-1)
             else:
@@ -247,7 +249,7 @@ class DiscreteELBO(ELBO, nn.Module):
     def closed_form_sites(self, pair: Pair) -> set[str]:
         """The guide's sites whose KL to the model's prior has a closed form.
 
-        Both distributions must be codes, with the same scalar scale and without a mask. The prior
+        Both distributions must be codes, with the same scalar scale and the same mask. The prior
         of the site may only depend on what the guide drew before the site. Otherwise the closed
         form would lack the mean over later draws.
         """
@@ -262,17 +264,20 @@ class DiscreteELBO(ELBO, nn.Module):
             p = pair.latents[name]
             parents_drawn = set(latents[: latents.index(name)]) <= set(order[:i])
             codes = name in pair.codes and code_logits(p["fn"]) is not None
-            if parents_drawn and codes and _weight(p) == _weight(q) is not None:
+            if parents_drawn and codes and _have_one_weight(p, q):
                 closed.add(name)
         return closed
 
 
-def _weight(site: Any) -> float | None:
-    """The scale of a site; None if its elements have different scales, or if it has a mask."""
-    scale = site["scale"]
-    if site["mask"] is not None or (isinstance(scale, Tensor) and scale.numel() > 1):
-        return None
-    return float(scale)
+def _have_one_weight(p: Any, q: Any) -> bool:
+    """Whether two sites have the same scale, which is a scalar, and the same mask."""
+    if any(isinstance(site["scale"], Tensor) and site["scale"].numel() > 1 for site in (p, q)):
+        return False
+    masks = p["mask"], q["mask"]
+    is_one_mask = masks[0] is masks[1] or (
+        all(isinstance(mask, Tensor) for mask in masks) and torch.equal(*masks)
+    )
+    return is_one_mask and float(p["scale"]) == float(q["scale"])
 
 
 def _drawn_kl(model_site: Any, guide_site: Any) -> Tensor:

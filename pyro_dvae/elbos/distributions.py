@@ -59,6 +59,12 @@ def unmasked(fn: Any) -> Any:
     return fn
 
 
+def is_masked(site: Any) -> bool:
+    """Whether a site has a mask, from `poutine.mask` or from its distribution's `.mask(m)`."""
+    inside = (fn._mask for fn in layers(site["fn"]) if isinstance(fn, MaskedDistribution))
+    return any(mask is not None and mask is not True for mask in (site["mask"], *inside))
+
+
 def support(fn: object) -> Tensor | None:
     """All values of one variable of a site, (K, *event of the variable).
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any, ClassVar
 
 import torch
+from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from pyro_dvae.codes import expectation, total
@@ -65,7 +66,8 @@ class MarginalELBO(SummedELBO):
     over all latents of the model, also those that the guide does not draw. The gradient in the
     model's weights is that of log p(x), and does not depend on the guide. The guide is fitted to
     the exact posterior p(z|x), which is held fixed: its gradient minimises KL(p(z|x) || q(z|x)),
-    where the ELBO has KL(q(z|x) || p(z|x)). **The value is log p(x)**, which no ELBO exceeds.
+    where the ELBO has KL(q(z|x) || p(z|x)). A draw that a mask leaves out does not count there.
+    **The value is log p(x)**, which no ELBO exceeds.
 
     Args:
         **options: `max_codes` and `chunk_size` of `EnumeratedELBO`.
@@ -109,7 +111,7 @@ class MarginalELBO(SummedELBO):
 
         def reduce(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
             log_joint = terms.log_likelihood + _log_prior(terms.pair)
-            log_joint, log_q = _flat(terms, log_joint, _log_guide(terms.pair, summed))
+            log_joint, log_q = _flat(terms, log_joint, _counted_log_guide(terms.pair, summed))
             # Codes with q = 0 count in log p(x), but give the guide no gradient.
             log_q = torch.where(log_q > -math.inf, log_q, 0)
             return log_joint.logsumexp(0), expectation(log_joint.detach().softmax(0), log_q, 0)
@@ -127,6 +129,15 @@ def _log_guide(pair: Pair, summed: Collection[str]) -> Tensor:
     """Log q(z|x) of the codes, (*codes, 1, *batch)."""
     sites = [site for name, site in pair.guide_sites.items() if name in summed]
     return total(pair.plates.flat(log_density(site)) for site in sites)
+
+
+def _counted_log_guide(pair: Pair, summed: Collection[str]) -> Tensor:
+    """Log q(z|x) of the codes that no mask leaves out, (*codes, 1, *batch)."""
+    sites = [site for name, site in pair.guide_sites.items() if name in summed]
+    return total(
+        pair.plates.flat(scale_and_mask(site["unscaled_log_prob"], mask=site["mask"]))
+        for site in sites
+    )
 
 
 def _log_prior(pair: Pair) -> Tensor:

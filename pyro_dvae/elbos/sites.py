@@ -34,6 +34,7 @@ class CodeSite:
         self.fn = site["fn"]
         self.plates = plates
         self.drawn = site["value"]
+        self.masked = site["mask"]
         own = {f.dim: f.size for f in site["cond_indep_stack"] if f.dim is not None}
         self.own = {dim: own[dim] for dim in sorted(own) if dim not in plates.sizes}
 
@@ -52,6 +53,16 @@ class CodeSite:
             value = one_hot(value, logits.shape[-1], dtype=logits.dtype)
         lead = value.shape[: value.dim() - self._num_event]
         return self._flat(value.reshape(*lead, *logits.shape[-2:]))
+
+    @property
+    def mask(self) -> Tensor | None:
+        """(*extra, S, *batch, D) whether each variable counts; None if there is no mask."""
+        if self.masked is None:
+            return None
+        logits = code_logits(self.fn)
+        assert logits is not None
+        mask = torch.as_tensor(self.masked, device=logits.device)[..., None, None]
+        return self._flat(mask.expand(*logits.shape[:-1], 1)).squeeze(-1)
 
     def view(self, fn: object) -> Tensor:
         """The logits of another distribution over the site's codes, in the same layout."""

@@ -222,7 +222,6 @@ def objective(name: str, kind: Kind, with_code: bool) -> tuple[Tensor, list[Tens
     if name == "marginal":
         if not kind.counts:  # a masked draw is a draw all the same: it sums to 1
             log_joint = log_joint + KINDS["one-hot"].p(parameters["p_b"]).log_prob(EYE)
-            log_q = log_q + KINDS["one-hot"].q(parameters["q_b"]).log_prob(EYE)
         value = log_joint.flatten().logsumexp(0)
         posterior = (log_joint - value).exp().detach()
         total = value + (posterior * log_q).sum()
@@ -254,7 +253,7 @@ def refused(name: str, kind: Kind) -> bool:
     if name in ("disarm", "local expectation"):
         return kind.trait in ("finite", "scored")
     if is_pathwise(ALL[name]()):
-        return kind.trait != "pathwise" and (kind.trait != "code" or not kind.counts)
+        return kind.trait not in ("pathwise", "code")
     return False
 
 
