@@ -128,6 +128,17 @@ ROOMS: dict[str, set[str]] = {
         "training",
         "vae",
     },
+    "sklearn_methods": {
+        "_version",
+        "checks",
+        "codes",
+        "data",
+        "defaults",
+        "evaluation",
+        "runs",
+        "training",
+    },
+    "sklearn": {"defaults", "sklearn_methods"},
 }
 """Room -> the rooms that its files may import. A room is a folder of the package, or a file of its
 root; it stands below all rooms that name it, so that nothing imports what stands above."""
@@ -253,7 +264,7 @@ def test_the_library_names_no_option_of_the_command_line(path: Path) -> None:
 
 
 _LIBRARY = ("torch", "pyro")
-_HEAVY = (*_LIBRARY, "torchvision", "matplotlib", "pandas", "pyarrow", "PIL", "rich")
+_HEAVY = (*_LIBRARY, "torchvision", "matplotlib", "pandas", "pyarrow", "PIL", "rich", "sklearn")
 """Packages that a command imports where it needs them."""
 _SAMPLE = ["--data=mnist-sample", "--epochs=1", "--batch-size=1000", "--hidden=8", "--latents=2"]
 

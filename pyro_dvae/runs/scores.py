@@ -31,9 +31,9 @@ def encode_blocks(vae: DiscreteVAE, x: Any, *, probabilities: bool = False) -> I
     Yields:
         (B, D) categories 0 to K - 1, int64; or (B, D, K) probabilities, float32.
     """
-    device = next(vae.parameters()).device
+    weight = next(vae.parameters())
     for start in range(0, len(x), ROWS):
-        rows = x[start : start + ROWS].to(device)
+        rows = x[start : start + ROWS].to(weight)
         with torch.no_grad():
             q = vae.posterior(rows)
             posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)

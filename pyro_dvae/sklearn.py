@@ -1,0 +1,190 @@
+"""A discrete VAE as a scikit-learn estimator, `CategoricalVAE`.
+
+It needs scikit-learn, `pip install 'pyro-dvae[sklearn]'`. Nothing else of the library imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
+
+from pyro_dvae.defaults import VALIDATION_SHARE, RunSettings
+from pyro_dvae.sklearn_methods import TableEstimator
+
+
+def _has_one_latent(estimator: CategoricalVAE) -> bool:
+    if estimator.num_latents != 1:
+        raise AttributeError(
+            f"Expected num_latents=1 for clusters; got {estimator.num_latents}. Use transform, "
+            "which gives a code of all latents."
+        )
+    return True
+
+
+class CategoricalVAE(TableEstimator):
+    """A discrete VAE as a scikit-learn estimator: p(x) = sum_z p(z) p(x|z), with codes z of x.
+
+    `fit` trains it, `transform` gives the codes of data, and `score_samples` their log p(x). It
+    works in a `Pipeline` and in `GridSearchCV`. With one latent it is a mixture model of K
+    clusters, which `predict` and `predict_proba` give.
+
+    X is a table of finite numbers, (N, columns). The likelihood says of what kind they are:
+    "normal" for real numbers in any unit, "bernoulli" for zeros and ones (or for grey values, with
+    `range`), "poisson" or "negative-binomial" for counts, "categorical" for the levels 0 to L - 1,
+    "mixed" for columns of several kinds, which are found from the values.
+
+    Args:
+        num_latents: D, the number of latents of a code.
+        num_categories: K, the number of categories of each of them.
+        likelihood: p(x|z), by its name; see above. Any likelihood of the library will do.
+        prior: p(z), by its name: "uniform", "learned", "mixture:20", ...
+        guide: q(z|x), by its name.
+        network: the encoder and the decoder, by their name. "conv" needs an `event_shape`.
+        hidden: the widths of the MLP encoder's hidden layers. The decoder has the same in reverse.
+        event_shape: the shape of a datum, such as (28, 28), where a row of X is an image that was
+            flattened; None for rows of columns.
+        estimator: how the gradient is estimated, by its name.
+        num_particles: S, the number of draws of z per data point and step. None means the
+            estimator's default.
+        beta: the weight of the KL term in the gradient.
+        free_bits: the gradient leaves out the KL of a latent below this number of nats.
+        epochs: the most epochs to train.
+        patience: training stops after this many epochs without a better validation ELBO; None
+            trains all epochs.
+        batch_size: B, the number of data points per step.
+        learning_rate: the learning rate of Adam.
+        averaging: the decay of the average of the weights, which is what is kept.
+        annealing: the number of epochs over which beta falls from `initial_beta`; None means the
+            default of `fit`.
+        initial_beta: the weight of the KL term before the first step, where it is annealed.
+        validation: the share of X, or the number of its rows, that is kept apart for the validation
+            ELBO; 0 for none.
+        binarize: how grey values become zeros and ones; None lets the data decide.
+        range: the two values of X that stand for 0 and 1; None for values that are zeros and ones.
+        encoding: what `transform` gives: "codes", the categories (N, D); "one-hot", (N, D K); or
+            "probabilities", q(z|x), (N, D K).
+        importance_samples: k, the codes drawn per row for `score_samples`, where K^D is too large
+            for a sum.
+        random_state: the seed of everything that is random, as scikit-learn takes it.
+        device: where to train and evaluate.
+        verbose: whether `fit` shows its progress.
+
+    Attributes:
+        vae_: the trained `DiscreteVAE`.
+        config_: the settings of the training, a `Config`.
+        history_: an `EpochRecord` per epoch.
+        n_iter_: the number of epochs that were trained.
+        bound_: what `score_samples` gives, "exact" for log p(x), or "importance" for the
+            importance-weighted bound.
+        n_features_in_: the number of columns of X.
+        feature_names_in_: the names of the columns, where X had names.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> from pyro_dvae.sklearn import CategoricalVAE
+        >>> X = load_wine().data
+        >>> model = CategoricalVAE(num_latents=2, num_categories=4, epochs=5, random_state=0)
+        >>> codes = model.fit_transform(X)
+        >>> codes.shape, model.score_samples(X).shape
+        ((178, 2), (178,))
+    """
+
+    def __init__(
+        self,
+        num_latents: int = RunSettings.num_latents,
+        num_categories: int = RunSettings.num_categories,
+        *,
+        likelihood: str = "normal",
+        prior: str = RunSettings.prior,
+        guide: str = RunSettings.guide,
+        network: str = RunSettings.network,
+        hidden: Sequence[int] = RunSettings.hidden,
+        event_shape: Sequence[int] | None = None,
+        estimator: str = RunSettings.estimator,
+        num_particles: int | None = RunSettings.num_particles,
+        beta: float = RunSettings.beta,
+        free_bits: float = RunSettings.free_bits,
+        epochs: int = RunSettings.epochs,
+        patience: int | None = RunSettings.patience,
+        batch_size: int = RunSettings.batch_size,
+        learning_rate: float = RunSettings.learning_rate,
+        averaging: float = RunSettings.averaging,
+        annealing: int | None = RunSettings.annealing,
+        initial_beta: float = RunSettings.initial_beta,
+        validation: float = VALIDATION_SHARE,
+        binarize: str | None = None,
+        range: tuple[float, float] | None = None,
+        encoding: Literal["codes", "one-hot", "probabilities"] = "codes",
+        importance_samples: int = 100,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self.num_latents = num_latents
+        self.num_categories = num_categories
+        self.likelihood = likelihood
+        self.prior = prior
+        self.guide = guide
+        self.network = network
+        self.hidden = hidden
+        self.event_shape = event_shape
+        self.estimator = estimator
+        self.num_particles = num_particles
+        self.beta = beta
+        self.free_bits = free_bits
+        self.epochs = epochs
+        self.patience = patience
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.averaging = averaging
+        self.annealing = annealing
+        self.initial_beta = initial_beta
+        self.validation = validation
+        self.binarize = binarize
+        self.range = range
+        self.encoding = encoding
+        self.importance_samples = importance_samples
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @available_if(_has_one_latent)  # type: ignore[untyped-decorator, unused-ignore]
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The cluster of each row, its most probable category, where there is one latent.
+
+        Args:
+            X: (N, columns).
+
+        Returns:
+            (N,) whole numbers 0 to K - 1.
+        """
+        return self._encoded(self._checked(X), "codes")[:, 0]
+
+    @available_if(_has_one_latent)  # type: ignore[untyped-decorator, unused-ignore]
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """q(z|x), the probability of each cluster, where there is one latent.
+
+        Args:
+            X: (N, columns).
+
+        Returns:
+            (N, K).
+        """
+        return self._encoded(self._checked(X), "probabilities")
+
+    @available_if(_has_one_latent)  # type: ignore[untyped-decorator, unused-ignore]
+    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
+        """Train the model, and give the cluster of each row, where there is one latent.
+
+        Args:
+            X: (N, columns).
+            y: not used.
+
+        Returns:
+            (N,) whole numbers 0 to K - 1.
+        """
+        return self.fit(X).predict(X)
