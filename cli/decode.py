@@ -21,6 +21,8 @@ from .pictures import own_settings
 from .rows import failed_writes, file_for, only_images, open_run, weights_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torch import Tensor
 
     from pyro_dvae import Run
@@ -42,7 +44,9 @@ def decode(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", help="The .npz or .npy file to write, or the .png file of a grid."
+            "--output",
+            "-o",
+            help="The .csv, .npz or .npy file to write, or the .png file of a grid.",
         ),
     ],
     key: KeyOption = None,
@@ -62,7 +66,7 @@ def decode(
         fail(f"Expected a run and a file of codes; got {len(inputs)} names. Leave out the rest.")
     if inputs[-1].is_dir():
         fail(f"Expected a file of codes; got the folder {inputs[-1]}. Name the file after the run.")
-    file_for(output, (".npz", ".npy", ".png"), force)
+    file_for(output, (".csv", ".npz", ".npy", ".png"), force)
     with user_errors():
         from pyro_dvae.runs.tables import read_codes
 
@@ -98,12 +102,41 @@ def _draw(run: Run, codes: Tensor, means: bool, seed: int, title: str, output: P
 def _write(run: Run, table: CodeTable, means: bool, seed: int, output: Path) -> None:
     import torch
 
-    from pyro_dvae.runs import decode_blocks
+    from pyro_dvae.runs import decode_blocks, is_nominal, number_labels
     from pyro_dvae.runs.tables import write_rows
 
     codes, labels, index = table
-    if index is not None and torch.equal(index, torch.arange(len(codes))):
-        index = None  # it says nothing new, and images alone can be read without --key
-    blocks = decode_blocks(run.vae, codes, run.config.num_categories, means=means, seed=seed)
+    if isinstance(labels, tuple):
+        labels = number_labels(run.data, labels)
+    number, typical = run.config.num_categories, is_nominal(run)
+    blocks = decode_blocks(run.vae, codes, number, means=means, seed=seed, typical=typical)
     with failed_writes():
+        if output.suffix.lower() == ".csv":
+            _write_csv(run, blocks, index, table.labels, output)
+            return
+        if index is not None and torch.equal(index, torch.arange(len(codes))):
+            index = None  # it says nothing new, and images alone can be read without --key
         write_rows(output, "images", blocks, len(codes), labels=labels, index=index)
+
+
+def _write_csv(
+    run: Run,
+    blocks: Iterator[Tensor],
+    index: Tensor | None,
+    labels: Tensor | Sequence[str] | None,
+    output: Path,
+) -> None:
+    """Write the rows of a table, in the order of the codes, with the names of its columns."""
+    from pyro_dvae.runs import column_names, label_column, named_values
+    from pyro_dvae.runs.tables import write_csv
+
+    known = {"index": index, label_column(run.data): labels}
+    beside = {name: list(values) for name, values in known.items() if values is not None}
+    header = [*beside, *column_names(run.data, run.event_shape)]
+    rows = (row for block in blocks for row in named_values(run.data, block))
+    lists = zip(rows, *beside.values(), strict=True)
+    write_csv(output, header, ([*map(_plain, before), *row] for row, *before in lists))
+
+
+def _plain(value: Tensor | str) -> int | str:
+    return value if isinstance(value, str) else int(value)

@@ -42,13 +42,14 @@ def encode(
 ) -> None:
     """Encode data into their most probable codes.
 
-    A code has one category, from 0 to K-1, for each of the latents z1 to zD.
+    A code has one category, from 0 to K-1, for each of the latents z1 to zD. Beside it stand the
+    number of the row in the data of the run, from 0, and its name and its class if it has them.
 
     Example: pdvae encode runs/mnist-d4k8-rloo-1 --data test -o codes.csv
     """
     file_for(output, (".csv", ".npz"), force)
     with user_errors():
-        from pyro_dvae.runs import encode_blocks
+        from pyro_dvae.runs import beside, encode_blocks
         from pyro_dvae.runs.tables import write_rows
 
         loaded, _ = open_run(run, device, trust_code)
@@ -57,7 +58,8 @@ def encode(
     blocks = encode_blocks(loaded.vae, rows.x, probabilities=probabilities)
     labels = loaded.data.label_values(rows.labels)
     with user_errors(), failed_writes():  # a file of data may have changed
-        write_rows(output, name, blocks, len(rows.x), labels=labels)
+        columns = beside(loaded.data, rows)
+        write_rows(output, name, blocks, len(rows.x), labels=labels, others=columns)
     config = loaded.config
     what = "probabilities of the categories" if probabilities else "most probable codes"
     print(

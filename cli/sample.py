@@ -110,21 +110,26 @@ def _draw(run: Run, num: int, means: bool, label: int | None, seed: int, output:
 
 
 def _write(run: Run, num: int, means: bool, label: int | None, seed: int, output: Path) -> None:
-    from pyro_dvae.runs import sample_blocks
+    from pyro_dvae.runs import (
+        column_names,
+        label_column,
+        named_labels,
+        named_values,
+        sample_blocks,
+    )
     from pyro_dvae.runs.tables import write_csv
 
-    columns = run.data.columns or ()
-    number = math.prod(run.event_shape)
-    names = list(columns) if len(columns) == number else [f"x{i}" for i in range(number)]
+    names = column_names(run.data, run.event_shape)
 
     def rows() -> Iterator[list[Any]]:
         for x, labels in sample_blocks(run, num, means=means, label=label, seed=seed):
-            known = run.data.label_values(labels)
-            before = [[]] * len(x) if known is None else known[:, None].tolist()
-            for y, row in zip(before, x.flatten(1).tolist(), strict=True):
-                yield [*y, *row]
+            values = named_values(run.data, x)
+            known = [] if labels is None else named_labels(run.data, labels)
+            before = known if isinstance(known, list) else known.tolist()
+            for i, row in enumerate(values):
+                yield [before[i], *row] if labels is not None else row
 
-    write_csv(output, ["label", *names] if run.config.num_classes else names, rows())
+    write_csv(output, [label_column(run.data), *names] if run.config.num_classes else names, rows())
 
 
 def _points(num: int, event_shape: tuple[int, ...]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -95,7 +95,8 @@ def score(
 ) -> None:
     """Score data in nats, for anomaly detection.
 
-    The datum with the lowest score comes first. It surprises the model most.
+    The datum with the lowest score comes first. It surprises the model most. Its index counts the
+    data that are scored, and its row those of the file of the run, both from 0.
 
     Example: pdvae score runs/mnist-d4k8-rloo-1 --bound importance -o scores.csv
     """
@@ -129,7 +130,7 @@ def score(
     _print(scores.header, shown)
 
 
-_Row = list[int | float]
+_Row = list[int | float | str]
 
 
 def _content(
@@ -156,14 +157,14 @@ def _print(header: list[str], shown: list[_Row]) -> None:
     if shown:
         print(" ".join(f"{column:>14}" for column in header))
     for row in shown:
-        print(" ".join(f"{x:14}" if isinstance(x, int) else f"{x:14.3f}" for x in row))
+        print(" ".join(f"{x:14.3f}" if isinstance(x, float) else f"{x:>14}" for x in row))
 
 
 class _Scores(NamedTuple):
     """A score per datum."""
 
-    labels: Tensor | None
-    """(N,) as people know them."""
+    beside: Mapping[str, Tensor | Sequence[str]]
+    """Columns that say which datum each is: name -> (N,)."""
     values: Tensor
     """(N,) nats."""
     variances: Tensor | None
@@ -173,19 +174,18 @@ class _Scores(NamedTuple):
 
     @property
     def header(self) -> list[str]:
-        label = [] if self.labels is None else ["label"]
         error = [] if self.variances is None else ["standard_error"]
-        return ["rank", "index", *label, "score", *error]
+        return ["rank", "index", *self.beside, "score", *error]
 
     def ranked(self, num: int) -> Iterator[_Row]:
         """The rows of the `num` lowest scores, the lowest first."""
         order = self.values.argsort(stable=True)[:num]
-        errors = None if self.variances is None else self.variances.sqrt()
-        known = [x for x in (self.labels, self.values, errors) if x is not None]
+        errors = [] if self.variances is None else [self.variances.sqrt()]
+        known = [*self.beside.values(), self.values, *errors]
         rank = 0
         for some in order.split(_LISTED):
-            columns = [some, *(column[some] for column in known)]
-            for row in zip(*(column.tolist() for column in columns), strict=True):
+            columns = [some.tolist(), *(_at(some, column) for column in known)]
+            for row in zip(*columns, strict=True):
                 rank += 1
                 yield [rank, *row]
 
@@ -199,9 +199,17 @@ class _Scores(NamedTuple):
 
 
 def _scored(run: Run, rows: PreparedRows, bound: Bound, iw_samples: int, seed: int) -> _Scores:
-    from pyro_dvae.runs import score_rows
+    from pyro_dvae.runs import beside, score_rows
 
     scores = score_rows(
         run.vae, run.config, rows, bound.value, importance_samples=iw_samples, seed=seed
     )
-    return _Scores(run.data.label_values(rows.labels), *scores)
+    return _Scores(beside(run.data, rows), *scores)
+
+
+def _at(index: Tensor, column: Tensor | Sequence[str]) -> list[Any]:
+    import torch
+
+    if isinstance(column, torch.Tensor):
+        return column[index].tolist()
+    return [column[i] for i in index.tolist()]

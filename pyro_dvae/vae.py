@@ -256,6 +256,17 @@ class DiscreteVAE(PyroModule):
             (num_samples, *event).
         """
         with PROCESS_STATE:  # a training in another thread may hold the random state
-            codes = self.prior_codes(labels)
-            x = self.decode((codes if labels is not None else codes.expand([num_samples])).sample())
+            x = self.decode(self.sample_codes(num_samples, labels))
             return x.mean if means else x.sample()
+
+    @torch.no_grad()
+    def sample_codes(self, num_samples: int, labels: Tensor | None = None) -> Tensor:
+        """Draw codes z from the prior, (num_samples, D, K) one-hot.
+
+        Args:
+            num_samples: the number of draws.
+            labels: (num_samples,) int64 labels y, if the prior is p(z|y).
+        """
+        with PROCESS_STATE:
+            codes = self.prior_codes(labels)
+            return (codes if labels is not None else codes.expand([num_samples])).sample()

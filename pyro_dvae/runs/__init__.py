@@ -1,7 +1,7 @@
 """Runs: settings, the parts that they name, and the folder that a training leaves behind."""
 
 from pyro_dvae.memory import refuse_bytes
-from pyro_dvae.runs.blocks import decode_blocks, sample_blocks
+from pyro_dvae.runs.blocks import decode_blocks, is_nominal, sample_blocks
 from pyro_dvae.runs.checkpoints import STATE, newest_run, read_state
 from pyro_dvae.runs.config import (
     ESTIMATORS,
@@ -20,6 +20,14 @@ from pyro_dvae.runs.log import (
     stored_evaluation,
     training_status,
     write_evaluation,
+)
+from pyro_dvae.runs.named import (
+    beside,
+    column_names,
+    label_column,
+    named_labels,
+    named_values,
+    number_labels,
 )
 from pyro_dvae.runs.pictures import brightness, example_images, sample_grid, shade_of
 from pyro_dvae.runs.record import DataRecord
@@ -45,21 +53,28 @@ __all__ = [
     "RunInfo",
     "RunTrainer",
     "Scores",
+    "beside",
     "brightness",
     "build_elbo",
     "build_vae",
     "check_source",
+    "column_names",
     "data_to_json",
     "decode_blocks",
     "encode_blocks",
     "estimator_of",
     "example_images",
     "inspect_run",
+    "is_nominal",
+    "label_column",
     "load_run",
     "model_batch",
     "model_labels",
+    "named_labels",
+    "named_values",
     "new_model",
     "newest_run",
+    "number_labels",
     "own_code",
     "preparation_of",
     "read_config",

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
 from pyro_dvae.codes import ROWS, one_hot
+from pyro_dvae.likelihoods.base import typical_of
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.run import Run
 from pyro_dvae.streams import RandomStream
@@ -20,7 +22,13 @@ _NUMBERS = 2**22
 
 
 def decode_blocks(
-    vae: DiscreteVAE, codes: Tensor, num_categories: int, *, means: bool = True, seed: int = 0
+    vae: DiscreteVAE,
+    codes: Tensor,
+    num_categories: int,
+    *,
+    means: bool = True,
+    seed: int = 0,
+    typical: bool = False,
 ) -> Iterator[Tensor]:
     """The means of p(x|z), or draws from it, at codes, block by block on the CPU.
 
@@ -30,6 +38,7 @@ def decode_blocks(
         num_categories: K.
         means: yield means; else draws.
         seed: of the draws.
+        typical: among the means, give categories their most probable level; see `is_nominal`.
 
     Yields:
         (B, *event_shape).
@@ -39,8 +48,19 @@ def decode_blocks(
     for index in codes.split(ROWS):
         with stream, torch.no_grad():
             x = vae.decode(one_hot(index.to(weight.device), num_categories, dtype=weight.dtype))
-            block = x.mean if means else x.sample()
+            block = _shown(x, means, typical)
         yield block.cpu()
+
+
+def is_nominal(run: Run) -> bool:
+    """Whether some elements are categories without a mean, as columns of a table may be."""
+    return bool(run.data.levels) or run.vae.likelihood.kind == "columns"
+
+
+def _shown(x: TorchDistribution, means: bool, typical: bool) -> Tensor:
+    if not means:
+        return x.sample()
+    return typical_of(x) if typical else x.mean
 
 
 class Samples(NamedTuple):
@@ -60,7 +80,8 @@ def draw_samples(
     Args:
         run: the run.
         num: N, data to draw.
-        means: the means of p(x|z); else draws from it.
+        means: the means of p(x|z), and of columns of categories the most probable level; else draws
+            from it.
         label: the one class to draw, of a prior that is conditional; None for all classes, as many
             data of each.
         seed: of the draws.
@@ -76,7 +97,8 @@ def sample_blocks(
     Args:
         run: the run.
         num: N, data to draw.
-        means: the means of p(x|z); else draws from it.
+        means: the means of p(x|z), and of columns of categories the most probable level; else draws
+            from it.
         label: the one class to draw, of a prior that is conditional; None for all classes, as many
             data of each.
         seed: of the draws.
@@ -96,9 +118,10 @@ def _samples(
         stop = min(start + size, num)
         given = None if labels is None else labels[start:stop]
         on_device = None if given is None else given.to(device)
-        with stream:
-            x = run.vae.sample(stop - start, means=means, labels=on_device)
-        yield Samples(x.cpu(), given)
+        with stream, torch.no_grad():
+            x = run.vae.decode(run.vae.sample_codes(stop - start, on_device))
+            block = _shown(x, means, is_nominal(run))
+        yield Samples(block.cpu(), given)
 
 
 def sample_labels(config: Config, num: int, label: int | None = None) -> Tensor | None:

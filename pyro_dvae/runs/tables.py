@@ -6,7 +6,7 @@ import csv
 import re
 import textwrap
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -30,8 +30,8 @@ class CodeTable(NamedTuple):
 
     codes: Tensor
     """(N, D) categories 0 to K - 1, int64."""
-    labels: Tensor | None
-    """(N,) int64."""
+    labels: Tensor | tuple[str, ...] | None
+    """(N,) int64, or the names of classes."""
     rows: Tensor | None
     """(N,) int64, the row that each had among these data; None where the file does not tell."""
 
@@ -42,8 +42,8 @@ def read_codes(
     """Read codes as category indices. Nothing in the file is executed.
 
     Args:
-        path: A `.csv` with the columns z1 to zD, and perhaps `index` and `label`, in any order; or
-            a `.npz` or `.npy` of integers (N, D).
+        path: A `.csv` with the columns z1 to zD, and perhaps `index`, `row`, `id` and `label`, in
+            any order; or a `.npz` or `.npy` of integers (N, D).
         num_latents: D.
         num_categories: K.
         key: The name of the array, where a `.npz` holds several.
@@ -64,7 +64,7 @@ def read_codes(
         raise DataError(f"Expected no key for the CSV file {path}; got {key!r}. Leave it out.")
     try:
         with regular_file(path).open(newline="", encoding="utf-8-sig") as file:
-            columns = _read_columns(csv.reader(file), path, num_latents, num_categories)
+            columns, names = _read_columns(csv.reader(file), path, num_latents, num_categories)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = textwrap.shorten(reason, 150, placeholder=" ...")
@@ -72,7 +72,7 @@ def read_codes(
             f"Expected a CSV table of codes; got {path} ({reason}). Check the path, or encode anew."
         ) from error
     codes = torch.stack([columns[name] for name in code_columns((num_latents,))], 1)
-    return CodeTable(codes, columns.get("label"), columns.get("index"))
+    return CodeTable(codes, names or columns.get("label"), columns.get("index"))
 
 
 def write_rows(
@@ -83,6 +83,7 @@ def write_rows(
     *,
     labels: Tensor | None = None,
     index: Tensor | None = None,
+    others: Mapping[str, Tensor | Sequence[str]] | None = None,
 ) -> None:
     """Write an array of N rows block by block, so that memory holds one block at a time.
 
@@ -96,6 +97,8 @@ def write_rows(
             or None.
         index: (N,), written as the array or the column `index`. If it is None, the column counts
             from 0, and there is no such array.
+        others: Further columns: name -> (N,) numbers or texts. A `.npz` has arrays of these names,
+            but of "label".
 
     Raises:
         OSError: The file cannot be written. What was there stays.
@@ -106,10 +109,13 @@ def write_rows(
     shape = (num_rows, *first.shape[1:])
     suffix = Path(path).suffix.lower()
     if suffix == ".csv":
-        carried = [("index", torch.arange(num_rows) if index is None else index)]
-        carried += [] if labels is None else [("label", labels)]
-        header = [*(column for column, _ in carried), *code_columns(shape[1:])]
-        write_csv(path, header, _table_rows([values for _, values in carried], blocks))
+        carried: dict[str, Tensor | Sequence[str]] = {}
+        carried["index"] = torch.arange(num_rows) if index is None else index
+        carried |= others or {}
+        if labels is not None:
+            carried.setdefault("label", labels)
+        header = [*carried, *code_columns(shape[1:])]
+        write_csv(path, header, _table_rows([*carried.values()], blocks))
         return
 
     def write_npz(beside: Path) -> None:
@@ -119,6 +125,10 @@ def write_rows(
                     parts = [values] if isinstance(values, Tensor) else values
                     with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
                         _write_npy(file, shape if key == name else (num_rows,), parts)
+            for key, texts in (others or {}).items():
+                if key != "label":
+                    with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                        npy.write_array(file, np.asarray(texts), allow_pickle=False)
 
     def write_npy(beside: Path) -> None:
         with beside.open("wb") as file:
@@ -128,9 +138,9 @@ def write_rows(
 
 
 def write_csv(
-    path: str | Path, header: Sequence[str], rows: Iterable[Iterable[int | float]]
+    path: str | Path, header: Sequence[str], rows: Iterable[Iterable[int | float | str]]
 ) -> None:
-    """Write a table of numbers row by row, so that memory holds one row at a time.
+    """Write a table of numbers and texts row by row, so that memory holds one row at a time.
 
     Args:
         path: The file.
@@ -144,10 +154,10 @@ def write_csv(
 
     def write(beside: Path) -> None:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
-            csv.writer(file, lineterminator="\n").writerow(header)  # names may hold commas
+            table = csv.writer(file, lineterminator="\n")  # names may hold commas
+            table.writerow(header)
             for row in rows:
-                cells = (str(cell) if isinstance(cell, int) else f"{cell:.9g}" for cell in row)
-                file.write(",".join(cells) + "\n")
+                table.writerow([f"{x:.9g}" if isinstance(x, float) else x for x in row])
 
     write_atomically(path, write)
 
@@ -160,11 +170,14 @@ def code_columns(shape: Sequence[int]) -> list[str]:
     return [f"{latent}_{category}" for latent in latents for category in range(shape[1])]
 
 
-def _table_rows(carried: list[Tensor], blocks: Iterable[Tensor]) -> Iterator[list[int | float]]:
+def _table_rows(
+    carried: list[Tensor | Sequence[str]], blocks: Iterable[Tensor]
+) -> Iterator[list[int | float | str]]:
     start = 0
     for block in blocks:
         stop = start + len(block)
-        before = [values[start:stop].tolist() for values in carried]
+        some = [values[start:stop] for values in carried]
+        before = [part.tolist() if isinstance(part, Tensor) else part for part in some]
         for *left, right in zip(*before, block.flatten(1).tolist(), strict=True):
             yield [*left, *right]
         start = stop
@@ -184,18 +197,19 @@ def _write_npy(file: IO[bytes], shape: tuple[int, ...], blocks: Iterable[Tensor]
 
 def _read_columns(
     lines: Iterator[list[str]], path: Path, num_latents: int, num_categories: int
-) -> dict[str, Tensor]:
+) -> tuple[dict[str, Tensor], tuple[str, ...] | None]:
     header = [name.strip() for name in next(lines, [])]
     wanted = code_columns((num_latents,))
-    known = {*wanted, "index", "label"}
+    known = {*wanted, "index", "row", "id", "label"}
     if len(set(header)) < len(header) or not set(wanted) <= set(header) <= known:
         got = textwrap.shorten(",".join(header), 60, placeholder="...") or "none"
         raise DataError(
-            f"Expected the columns z1 to z{num_latents}, and none but index and label beside them, "
-            f"in {path}; got {got}. Take codes of this model, as category indices and with commas "
-            "between."
+            f"Expected the columns z1 to z{num_latents}, and none but index, row, id and label "
+            f"beside them, in {path}; got {got}. Take codes of this model, as category indices and "
+            "with commas between."
         )
-    values = {name: array("q") for name in header}
+    values = {name: array("q") for name in header if name not in ("id", "row")}
+    labels: list[str] = []  # which may be names
     for number, cells in enumerate(lines, 2):
         if not cells:
             continue
@@ -206,6 +220,10 @@ def _read_columns(
             )
         for name, cell in zip(header, cells, strict=True):
             is_code = name in wanted
+            if name == "label":
+                labels.append(cell.strip())
+            if name not in values or name == "label":
+                continue
             if not _WHOLE.fullmatch(cell) or (is_code and not 0 <= int(cell) < num_categories):
                 kind = f"categories 0 to {num_categories - 1}" if is_code else "whole numbers"
                 got = textwrap.shorten(cell, 40, placeholder="...")
@@ -216,7 +234,15 @@ def _read_columns(
             values[name].append(int(cell))
     if not values["z1"]:
         raise DataError(f"Expected at least one row in {path}; got the header alone. Add codes.")
-    return {name: torch.frombuffer(column, dtype=torch.int64) for name, column in values.items()}
+    names = None
+    if labels and all(map(_WHOLE.fullmatch, labels)):
+        values["label"] = array("q", map(int, labels))
+    elif labels:
+        names = tuple(labels)
+    read = {name: column for name, column in values.items() if len(column)}
+    return {
+        name: torch.frombuffer(column, dtype=torch.int64) for name, column in read.items()
+    }, names
 
 
 def _read_array(path: Path, num_latents: int, num_categories: int, key: str | None) -> CodeTable:

@@ -63,13 +63,15 @@ def test_codes_of_a_part(pdvae: Run, run_folder: Path, part: str) -> None:
         f"mnist-sample; {run_folder}, weights of epoch {run.epoch}\n"
     )
     header, table = _numbers("codes.csv")
-    assert header == ["index", "label", "z1", "z2"]
-    rows = torch.arange(len(x))[:, None]
-    assert (table == torch.cat([rows, labels[:, None], index], 1).numpy()).all()
+    # The validation rows are some of the training rows; the test rows are a part of their own.
+    places = [] if part == "test" else [run.data.splits().validation_rows]
+    assert header == ["index", *(["row"] if places else []), "label", "z1", "z2"]
+    columns = [torch.arange(len(x)), *places, labels]
+    assert (table == torch.cat([torch.stack(columns, 1), index], 1).numpy()).all()
 
     assert pdvae("encode", run_folder, "--data", part, "-o", "codes.npz")[0] == 0
     with np.load("codes.npz", allow_pickle=False) as arrays:
-        assert arrays.files == ["codes", "labels"]
+        assert arrays.files == ["codes", "labels", *(["row"] if places else [])]
         assert (arrays["codes"] == index.numpy()).all()
         assert (arrays["labels"] == labels.numpy()).all()
 

@@ -132,8 +132,8 @@ class TestConditional:
         assert pdvae("fit", "--resume=r", "--epochs=2")[0] == 0
         assert pdvae("sample", "r", "-n", "4", "--label=green", "-o", "s.csv")[0] == 0
         header, *rows = csv.reader(Path("s.csv").read_text().splitlines())
-        assert header[0] == "label"
-        assert {row[0] for row in rows} == {"1"}  # blue, green, red
+        assert header[0] == "colour"
+        assert {row[0] for row in rows} == {"green"}
         status, _, err = pdvae("sample", "r", "--label=pink", "-o", "p.csv")
         assert status == 2
         assert "Expected a label of r: blue, green, red; got 'pink'" in err

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from pdvae_cli import train
 
 from pyro_dvae import load_run
+from pyro_dvae.data import load_array
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -67,6 +69,44 @@ def test_a_table_of_names_trains_and_other_files_are_read_alike(pdvae: Run) -> N
         "trained on; got 'Cape' in row 2 (the first is row 1). Correct such rows or leave them "
         "out, or train a model with --other, which gives such names a level.\n",
     )
+
+
+def test_commands_write_names_and_say_which_row_each_datum_is(pdvae: Run) -> None:
+    penguins("birds.csv")
+    options = ["--data=birds.csv", "--ids=who", "--labels=sex", *SMALL]
+    assert pdvae("fit", "run", *options, "--prior=conditional")[0] == 0
+    run = load_run("run")
+    whole = pd.read_csv("birds.csv")
+    assert pdvae("encode", "run", "-o", "codes.csv")[0] == 0
+    codes = pd.read_csv("codes.csv")
+    assert [*codes.columns] == ["index", "row", "id", "label", "z1", "z2"]
+    assert codes["id"].tolist() == whole["who"][codes["row"]].tolist()
+    assert codes["label"].tolist() == whole["sex"][codes["row"]].tolist()
+    assert codes["row"].tolist() != codes["index"].tolist()
+    assert pdvae("score", "run", "-o", "scores.csv")[0] == 0
+    scores = pd.read_csv("scores.csv").sort_values("index")
+    assert scores["row"].tolist() == codes["row"].tolist()
+    assert scores["id"].tolist() == codes["id"].tolist()
+    np.testing.assert_allclose(scores["score"], run.score("test"), rtol=1e-5)
+    out = pdvae("score", "run", "--top=1")[1]
+    assert out.splitlines()[1].split() == ["rank", "index", "row", "id", "label", "score"]
+    assert pdvae("score", "run", "--data=birds.csv", "-o", "all.csv")[0] == 0
+    assert [*pd.read_csv("all.csv").columns][:4] == ["rank", "index", "id", "label"]
+    # Decoded rows have the names of levels, and so have drawn ones; they can be scored again.
+    for command in (["decode", "run", "codes.csv"], ["sample", "run", "-n9"]):
+        for kind in ("--means", "--draws"):
+            assert pdvae(*command, kind, "-o", "rows.csv", "--force")[0] == 0
+            rows = pd.read_csv("rows.csv")
+            assert [*rows.columns][-4:] == ["sex", "island", "adult", "mass"]
+            assert set(rows["island"]) <= {"Biscoe", "Dream", "Torgersen"}
+            assert rows["adult"].dtype == bool
+            assert set(rows["sex"]) <= {"f", "m"}
+            assert pdvae("score", "run", "--data=rows.csv", "--top=1")[0] == 0
+    assert pdvae("decode", "run", "codes.csv", "-o", "rows.npz")[0] == 0
+    decoded = load_array("rows.npz").values
+    assert set(decoded[:, 0].tolist()) <= {0.0, 1.0, 2.0}  # a level, and not a mean of levels
+    with np.load("rows.npz", allow_pickle=False) as arrays:
+        assert arrays["labels"].tolist() == [run.class_number(label) for label in codes["label"]]
 
 
 def test_pdvae_data_prints_the_command_that_trains(pdvae: Run) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
@@ -55,6 +56,28 @@ def test_arrays_are_those_of_numpy(
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy", allow_pickle=False), values)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_which_datum_a_row_is(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"codes{suffix}"
+    names = ("a", "b, c", "a", '"d"', "a")
+    others = {"row": 10 * torch.arange(5), "id": ("u", "v", "w", "x", 'y"'), "label": names}
+    write_rows(path, "codes", CODES.split(2), 5, labels=LABELS, others=others)
+    codes, labels, index = read_codes(path, 2, 3)
+    assert torch.equal(codes, CODES)
+    if suffix == ".csv":
+        assert (labels, index.tolist() if index is not None else None) == (names, [*range(5)])
+        table = pd.read_csv(path)
+        assert [*table.columns] == ["index", "row", "id", "label", "z1", "z2"]
+        assert table["id"].tolist() == ["u", "v", "w", "x", 'y"']
+        assert table["row"].tolist() == [0, 10, 20, 30, 40]
+    else:
+        assert isinstance(labels, Tensor)
+        assert torch.equal(labels, LABELS)
+        with np.load(path, allow_pickle=False) as arrays:
+            assert arrays.files == ["codes", "labels", "row", "id"]
+            assert arrays["id"].tolist() == ["u", "v", "w", "x", 'y"']
+
+
 def test_probabilities_in_a_csv_are_exact(tmp_path: Path) -> None:
     values = (20 * torch.randn(5, 2, 3, dtype=torch.float32)).softmax(-1)
     write_rows(tmp_path / "p.csv", "probabilities", values.split(2), 5)
@@ -96,7 +119,10 @@ def test_columns_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "columns z1 to z2, and none but index and label beside them, in .*; got none"),
+        (
+            b"",
+            "and none but index, row, id and label beside them, in .*; got none",
+        ),
         (FIRST.encode(), "at least one row in .*; got the header alone"),
         (b"z1\n0\n", "columns z1 to z2.*; got z1. Take"),
         (b"z1,z2,z3\n0,0,0\n", "got z1,z2,z3"),
@@ -114,7 +140,6 @@ def test_columns_by_name(tmp_path: Path) -> None:
         (b"z1,z2\n0,0_1\n", "got '0_1' in line 2"),
         ("z1,z2\n0,\u0661\n".encode(), "in line 2, column z2"),
         (b"z1,z2\n0," + b"9" * 5000 + b"\n", "in line 2, column z2"),
-        (b"label,z1,z2\nseven,0,0\n", "whole numbers in .*; got 'seven' in line 2, column label"),
         (b"index,z1,z2\n99999999999999999999,0,0\n", "whole numbers in .*, column index"),
         (b"z1,z2\n0,\xff\n", "Expected a CSV table of codes; got .*codec can't decode"),
         (b"z1,z2\n0,\x00\n", "line 2, column z2|line contains NUL"),

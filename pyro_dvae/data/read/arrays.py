@@ -15,6 +15,8 @@ from pyro_dvae.data.read.npy import check_npy, check_npz
 
 SUFFIXES = (".npy", ".npz")
 LABEL_KEYS = ("labels", "y")
+_BESIDE = (*LABEL_KEYS, "index", "row", "id")
+"""The names of arrays that say which datum a row is, and are no data."""
 
 _DTYPES = (
     *("bool", "uint8", "int8", "int16", "int32", "int64"),
@@ -110,7 +112,7 @@ def read_arrays(
 def _pick(names: list[str], key: str | None, path: Path) -> str:
     """Return the name of the array that a key, or its absence, stands for."""
     if key is None:
-        data = [name for name in names if name not in LABEL_KEYS] or names
+        data = [name for name in names if name not in _BESIDE] or names
         if len(data) == 1:
             return data[0]
     elif key in names:
