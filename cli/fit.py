@@ -153,7 +153,7 @@ def _new(
     device: Device,
 ) -> RunTrainer:
     from pyro_dvae import Config
-    from pyro_dvae.data import describe_kinds, given_kinds, open_source
+    from pyro_dvae.data import describe_kinds, describe_missing, given_kinds, open_source
     from pyro_dvae.runs import check_source, start_run
 
     from .devices import pick_device
@@ -171,6 +171,9 @@ def _new(
         about = training.data
         kinds = describe_kinds(about.columns or (), training.config.likelihood, about.levels)
         note(f"columns: {kinds}")
+    missing = describe_missing(found)
+    if missing is not None:
+        note(missing)
     print(scanned(found))
     return training
 

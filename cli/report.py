@@ -83,9 +83,12 @@ def scanned(found: Scan) -> str:
     distinct = "" if found.num_distinct is None else f" ({found.num_distinct} distinct)"
     classes = "" if found.classes is None else f", {len(found.classes)} classes"
     duplicates = f", {found.num_duplicates:,} duplicates" if found.num_duplicates else ""
+    gaps = "none missing or infinite"
+    if found.num_missing:
+        gaps = f"{found.num_missing:,} values missing, none infinite"
     return (
         f"data: {found.num_data:,} rows of {shape}, {found.dtype}, {found.low:g} to "
-        f"{found.high:g}{distinct}{classes}{duplicates}, none missing or infinite"
+        f"{found.high:g}{distinct}{classes}{duplicates}, {gaps}"
     )
 
 
@@ -111,6 +114,11 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
         f"  = entropy {figure(scores, 'entropy')}{_term(scores, 'log_prior', *prior)}"
         f"{_term(scores, 'log_likelihood', *fit)}"
     )
+    if scores.elbo_per_element is not None:
+        print(
+            f"  = {scores.elbo_per_element:.4f} nats per observed value, of which a {datum} has "
+            f"{scores.observed_elements:.4g} on average"
+        )
     if scores.bits_per_dimension is None:
         print(f"  ({_DENSITY})")
     if config.num_classes:

@@ -38,7 +38,7 @@ from pyro_dvae.runs.estimators import ESTIMATORS
 from pyro_dvae.specs import Named
 
 # What a subclass of `Likelihood` may write in place of `forward`.
-FLAT = {"log_prob", "mean", "typical", "draw"}
+FLAT = {"log_prob", "element_log_probs", "mean", "typical", "draw"}
 
 
 class PlainLikelihood(nn.Module):

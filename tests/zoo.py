@@ -33,6 +33,7 @@ from pyro_dvae import (
     LearnedPrior,
     LocalExpectationELBO,
     LogisticMixture,
+    Masked,
     MeanFieldGuide,
     Mixed,
     MixturePrior,
@@ -102,6 +103,15 @@ def _mixed(shape: tuple[int, ...]) -> Tensor:
     return torch.cat(columns, -1)
 
 
+def gappy(x: Tensor, share: float = 0.3) -> Tensor:
+    """Data of which a share is missing at random."""
+    return x.masked_fill(torch.rand(x.shape) < share, torch.nan)
+
+
+def _columns() -> Any:
+    return Mixed([(Bernoulli(), 1), (Categorical(3), 1), (Normal((2,)), 2)])
+
+
 # Name -> (event shape -> likelihood, shape of data (N, *event) -> data); mixed takes rows of 4.
 LIKELIHOODS: dict[str, LikelihoodRow] = {
     "bernoulli": LikelihoodRow(lambda event: Bernoulli(), _binary),
@@ -117,9 +127,8 @@ LIKELIHOODS: dict[str, LikelihoodRow] = {
     "poisson": LikelihoodRow(lambda event: Poisson(), _levels(6)),
     "negative-binomial": LikelihoodRow(lambda event: NegativeBinomial(), _levels(6)),
     "multinomial": LikelihoodRow(lambda event: Multinomial(), _levels(4)),
-    "mixed": LikelihoodRow(
-        lambda event: Mixed([(Bernoulli(), 1), (Categorical(3), 1), (Normal((2,)), 2)]), _mixed
-    ),
+    "mixed": LikelihoodRow(lambda event: _columns(), _mixed),
+    "masked": LikelihoodRow(lambda event: Masked(_columns()), lambda shape: gappy(_mixed(shape))),
 }
 
 
@@ -165,10 +174,11 @@ def make_vae(
     """The tiny model of three parts."""
     family, num_outputs = GUIDES[guide]
     params = LIKELIHOODS[likelihood].build((P,))
+    seen = params.feature_shape((P,))
     return DiscreteVAE(
-        MLPEncoder((P,), D, num_outputs, hidden=(5,)),
+        MLPEncoder(seen, D, num_outputs, hidden=(5,)),
         MLPDecoder((P,), D, K, (5,), params.num_params),
-        PRIORS[prior](),
+        VampPrior(3, seen) if prior == "vamp" else PRIORS[prior](),
         params,
         family(),
     )

@@ -7,7 +7,13 @@
 
 from pyro_dvae.data.look.columns import column_kinds, given_kinds, mixed_spec, with_categories
 from pyro_dvae.data.look.fits import Fit, column_of_names
-from pyro_dvae.data.look.report import complaint, describe, describe_kinds, suggest
+from pyro_dvae.data.look.report import (
+    complaint,
+    describe,
+    describe_kinds,
+    describe_missing,
+    suggest,
+)
 from pyro_dvae.data.look.scan import Scan, scan
 from pyro_dvae.data.read.arrays import Array, load_array
 from pyro_dvae.data.read.classes import all_numbers, number_by, only_seen
@@ -24,9 +30,10 @@ from pyro_dvae.data.read.torchvision_sets import TORCHVISION_SETS
 from pyro_dvae.data.serve.allocate import split
 from pyro_dvae.data.serve.binary import BINARIZATIONS, BinaryImages
 from pyro_dvae.data.serve.blocks import BlockData
+from pyro_dvae.data.serve.choose import choose, refuse_unlike
 from pyro_dvae.data.serve.inputs import ServedRows, binary_inputs, check_shape
 from pyro_dvae.data.serve.kinds import describe_kind, kind_of, levels_of
-from pyro_dvae.data.serve.prepare import POLICIES, Preparation, choose, refuse_unlike
+from pyro_dvae.data.serve.prepare import POLICIES, Preparation
 from pyro_dvae.data.serve.served import PreparedData
 from pyro_dvae.data.serve.splits import PARTS, Part, Splits, make_splits
 from pyro_dvae.data.serve.unseen import refuse_unseen
@@ -66,6 +73,7 @@ __all__ = [
     "describe",
     "describe_kind",
     "describe_kinds",
+    "describe_missing",
     "extent",
     "fingerprint",
     "given_kinds",

@@ -33,6 +33,9 @@ def evaluate(
     ELBO and its parts are Eqs. 82, 83 and 86). It is known if all codes are summed over. In
     expectation, ELBO <= importance-weighted bound <= log p(x).
 
+    Where elements are missing (NaN), x is what is observed of a datum. `elbo_per_element` of the
+    result is then the ELBO per observed element.
+
     Args:
         vae: the model. It is in eval mode meanwhile. No global random stream is used.
         x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table. It
@@ -73,15 +76,21 @@ def evaluate(
         seed=seed,
         on_block=counter.add,
     )
-    num_elements = x[0].numel() if vae.likelihood.support.is_discrete else None
-    return _summary(terms, counter.usage(), importance_samples, num_elements)
+    observed = None
+    if vae.likelihood.takes_missing:
+        observed = (x.numel() - int(x.isnan().sum())) / len(x)
+    num_elements = None
+    if vae.likelihood.support.is_discrete:
+        num_elements = x[0].numel() if observed is None else observed
+    return _summary(terms, counter.usage(), importance_samples, num_elements, observed)
 
 
 def _summary(
     terms: DatumTerms,
     usage: Usage,
     importance_samples: int | None,
-    num_elements: int | None,
+    num_elements: float | None,
+    observed: float | None,
 ) -> Evaluation:
     num_data = len(terms.entropy)
     elbo, log_prior, entropy = (
@@ -110,7 +119,7 @@ def _summary(
         moved = [name for name, value in known.items() if value is not None]
         for name in ("elbo", "log_prior", "kl", *moved):  # log Z cancels in their gaps
             errors[name] = math.hypot(errors.get(name, 0.0), terms.prior_error)
-    bits = None if num_elements is None else 1 / (num_elements * math.log(2))
+    bits = None if not num_elements else 1 / (num_elements * math.log(2))
     if bits is not None and "elbo" in errors:
         errors["bits_per_dimension"] = errors["elbo"] * bits
     return Evaluation(
@@ -128,6 +137,7 @@ def _summary(
         bits_per_dimension=None if bits is None else -elbo * bits,
         standard_errors=errors,
         num_data=num_data,
+        observed_elements=observed,
         **usage._asdict(),
     )
 

@@ -58,8 +58,8 @@ class Evaluation:
     remaining_gap: float | None
     """log_marginal - importance_bound, which tends to 0 as k grows."""
     bits_per_dimension: float | None
-    """-elbo / (P log 2), in bits, where P is the number of elements per datum; None if x is
-    continuous."""
+    """-elbo / (P log 2), in bits, where P is the number of elements per datum, or of those that are
+    observed; None if x is continuous."""
     standard_errors: dict[str, float]
     """Name of a figure above -> its standard error.
 
@@ -81,6 +81,13 @@ class Evaluation:
     """exp of the entropy of how often each of these codes is used, from 1 to `codes_used`."""
     num_data: int
     """N."""
+    observed_elements: float | None = None
+    """Mean number of observed elements per datum; None if the likelihood takes no missing ones."""
+
+    @property
+    def elbo_per_element(self) -> float | None:
+        """ELBO / observed element, in nats; None if the likelihood takes no missing elements."""
+        return self.elbo / self.observed_elements if self.observed_elements else None
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, with lists in place of tuples, as `json` reads and writes them."""
@@ -144,6 +151,12 @@ class Evaluation:
             ("log-likelihood", "log_likelihood", self.log_likelihood, "E_q[log p(x|z)]"),
             ("KL", "kl", self.kl, "KL(q(z|x) || p(z))"),
             ("entropy", "entropy", self.entropy, "-E_q[log q(z|x)]"),
+            (
+                "ELBO per observed element",
+                "elbo_per_element",
+                self.elbo_per_element,
+                "ELBO / observed elements",
+            ),
             ("log p(x)", "log_marginal", self.log_marginal, "sum over all codes"),
             (bound, "importance_bound", self.importance_bound, "importance-weighted bound"),
             ("posterior gap", "posterior_gap", self.posterior_gap, "log p(x) - ELBO"),

@@ -4,6 +4,7 @@ from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.bernoulli import Bernoulli, IndependentBernoulli
 from pyro_dvae.likelihoods.counts import Multinomial, NegativeBinomial, Poisson
 from pyro_dvae.likelihoods.levels import Categorical, LogisticMixture
+from pyro_dvae.likelihoods.masked import Masked
 from pyro_dvae.likelihoods.mixed import Mixed
 from pyro_dvae.likelihoods.ordinal import Ordinal
 from pyro_dvae.likelihoods.real import Laplace, Normal
@@ -19,6 +20,7 @@ __all__ = [
     "Laplace",
     "Likelihood",
     "LogisticMixture",
+    "Masked",
     "Mixed",
     "Multinomial",
     "NegativeBinomial",
@@ -40,5 +42,9 @@ LIKELIHOODS = {
     "negative-binomial": Named(NegativeBinomial),
     "multinomial": Named(Multinomial),
     "mixed": Named(Mixed, "blocks"),
+    "masked": Named(Masked, "likelihood"),
 }
-"""The names that `Config`, `Preparation` and the command line know; see `names` for `mixed`."""
+"""The names that `Config`, `Preparation` and the command line know.
+
+`names` reads what stands after `mixed:` and `masked:`.
+"""

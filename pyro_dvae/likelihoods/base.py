@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
 from pyro_dvae.contracts import Contract
+from pyro_dvae.likelihoods.refusals import dtype_name
 
 KINDS = ("bits", "unit", "open", "levels", "counts", "real", "columns")
 """The kinds of values that an element of a datum may have: see `Likelihood.kind`."""
@@ -25,9 +27,10 @@ class Likelihood(Contract):
     - Subclass this, set `num_params` and `support`, and override `forward(params, event_dim)` to
       return any Pyro distribution over x. A plain `nn.Module` with `num_params` and `forward` will
       do as well: `DiscreteVAE` gives it the defaults of all other members.
-    - Or leave `forward` as it is, and write `log_prob`, `mean` and `draw` for flat data: a datum is
-      P elements in a row, and its parameters are (..., P), or (..., P, num_params) where num_params
-      exceeds 1. Then B data under C codes need no (C, B, P) array if `log_prob` needs none.
+    - Or leave `forward` as it is, and write `element_log_probs`, `mean` and `draw` for flat data: a
+      datum is P elements in a row, and its parameters are (..., P), or (..., P, num_params) where
+      num_params exceeds 1. Write `log_prob` too where B data under C codes need no (C, B, P) array,
+      or in place of `element_log_probs` where the elements are not independent given z.
     """
 
     REQUIRED = ("num_params",)
@@ -36,7 +39,10 @@ class Likelihood(Contract):
         "kind",
         "levels",
         "cost",
+        "takes_missing",
         "features",
+        "feature_shape",
+        "filled",
         "check",
         "calibrate",
         "is_calibrated",
@@ -62,6 +68,8 @@ class Likelihood(Contract):
     Logarithms and gamma functions count as several numbers. Evaluation decides by the cost whether
     it sums over all codes.
     """
+    takes_missing: bool = False
+    """Whether an element of a datum may be NaN, which means that it is missing: see `Masked`."""
 
     def forward(self, params: Tensor, event_dim: int) -> TorchDistribution:
         """p(x|z), a distribution of batch shape (...) and event shape *event.
@@ -82,7 +90,7 @@ class Likelihood(Contract):
         return FlatDistribution(self, params, event_dim)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the encoder sees of data (B, *event), in the same shape.
+        """What the encoder sees of data (B, *event), (B, *feature_shape(event)).
 
         Here levels become numbers in [0, 1], and counts x become log(1 + x); all other data stay
         as they are.
@@ -90,6 +98,17 @@ class Likelihood(Contract):
         if self.kind == "levels":
             return x / (self.levels - 1)
         return x.log1p() if self.kind == "counts" else x
+
+    def feature_shape(self, event_shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of `features` of one datum: here that of the datum itself."""
+        return tuple(event_shape)
+
+    def filled(self, x: Tensor) -> Tensor:
+        """The data (..., *event), with a value of the support in place of each NaN: here 0.
+
+        `Masked` leaves the term of such an element out. So the value does not matter.
+        """
+        return torch.where(x.isnan(), 0, x)
 
     def check(self, x: Tensor) -> None:
         """Refuse data outside the support; called with all data, before training and evaluation.
@@ -100,8 +119,8 @@ class Likelihood(Contract):
         if not self.support.check(x).all():
             raise ValueError(
                 f"Expected data in the support of {type(self).__name__}, {self.support}; got "
-                f"{_dtype(x)} values from {x.min().item():g} to {x.max().item():g}. Transform the "
-                "data, or use a likelihood of such values."
+                f"{dtype_name(x)} values from {x.min().item():g} to {x.max().item():g}. Transform "
+                "the data, or use a likelihood of such values."
             )
 
     def calibrate(self, x: Tensor) -> None:
@@ -126,9 +145,16 @@ class Likelihood(Contract):
         return params.new_zeros(())
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-probability of data x (..., P) in nats, (...).
+        """Log-probability of data x (..., P) in nats, (...): here the sum over its elements.
 
         The leading dimensions of params and of x are broadcast against each other.
+        """
+        return self.element_log_probs(params, x).sum(-1)
+
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of each element of data x (..., P) in nats, (..., P).
+
+        It is defined where the elements are independent given z. Else there is only `log_prob`.
         """
         raise NotImplementedError
 
@@ -219,6 +245,20 @@ class FlatDistribution(TorchDistribution):
 
         The leading dimensions of the data are broadcast against the batch shape.
         """
+        x = self._flat(value)
+        if self._validate_args:
+            self.likelihood.check(value)
+        # Torch's own function of that name imports sympy and takes ten times as long.
+        shape = broadcast_shape(x.shape[:-1], self.batch_shape)
+        return self._flat_log_prob(x).expand(shape)
+
+    def element_log_probs(self, value: Tensor) -> Tensor:
+        """Those of the elements of data (..., *event), (..., *event)."""
+        found = self.likelihood.element_log_probs(self.flat_params, self._flat(value))
+        return found.reshape(found.shape[:-1] + self.event_shape)
+
+    def _flat(self, value: Tensor) -> Tensor:
+        """Data (..., *event) as (..., P), in the dtype of the parameters."""
         split = value.dim() - self.event_dim
         if value.shape[split:] != self.event_shape:
             raise ValueError(
@@ -226,12 +266,7 @@ class FlatDistribution(TorchDistribution):
                 f"{tuple(value.shape)}. Reshape the data, or build the decoder with the data's "
                 "event_shape."
             )
-        if self._validate_args:
-            self.likelihood.check(value)
-        # Torch's own function of that name imports sympy and takes ten times as long.
-        shape = broadcast_shape(value.shape[:split], self.batch_shape)
-        x = value.reshape(*value.shape[:split], self.event_shape.numel()).to(self.params.dtype)
-        return self._flat_log_prob(x).expand(shape)
+        return value.reshape(*value.shape[:split], self.event_shape.numel()).to(self.params.dtype)
 
     def _flat_log_prob(self, x: Tensor) -> Tensor:
         return self.likelihood.log_prob(self.flat_params, x)
@@ -251,36 +286,6 @@ def linear_log_prob(x: Tensor, natural: Tensor, log_normalizer: Tensor) -> Tenso
         # Element by element, which is exact up to rounding even if the two terms cancel.
         return (x * natural - log_normalizer).sum(-1)
     return torch.einsum("...p,...p->...", natural, x) - log_normalizer.sum(-1)
-
-
-def refuse_unless(ok: Tensor, x: Tensor, expected: str, advice: str) -> None:
-    """Raise a ValueError unless all of `ok` is true.
-
-    Args:
-        ok: whether each element of x is allowed, in the shape of x.
-        x: the data.
-        expected: what the message says is expected.
-        advice: what to do, as a sentence.
-    """
-    if ok.all():
-        return
-    where = ""
-    if x.dim() == 2:
-        column = int((~ok).any(0).nonzero()[0, 0])
-        where = f" (first bad column: {column})"
-    low, high = x.min().item(), x.max().item()
-    raise ValueError(
-        f"Expected {expected}; got {_dtype(x)} values from {low:g} to {high:g}{where}. {advice}"
-    )
-
-
-def _dtype(x: Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
-
-
-def is_whole(x: Tensor) -> Tensor:
-    """Whether each element is a finite whole number."""
-    return x.isfinite() & (x == x.round()) if x.is_floating_point() else torch.ones_like(x).bool()
 
 
 def typical_of(distribution: TorchDistribution) -> Tensor:

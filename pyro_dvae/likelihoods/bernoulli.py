@@ -9,9 +9,10 @@ import torch
 from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
 
 from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
+from pyro_dvae.likelihoods.refusals import MISSING
 
 
 class Bernoulli(Likelihood):
@@ -41,10 +42,11 @@ class Bernoulli(Likelihood):
         """
         if not ((x == 0) | (x == 1)).all():
             low, high = x.min().item(), x.max().item()
+            missing = f"{MISSING} " if x.isnan().any() else ""
             raise ValueError(
                 "Expected data in {0, 1} for the Bernoulli likelihood; got values from "
-                f"{low:g} to {high:g}. Binarise it (BinaryImages for grey uint8 pixels, or "
-                "(x > t).float()), or use a likelihood of such values (continuous-bernoulli or "
+                f"{low:g} to {high:g}. {missing}Binarise it (BinaryImages for grey uint8 pixels, "
+                "or (x > t).float()), or use a likelihood of such values (continuous-bernoulli or "
                 "logistic-mixture for grey ones, poisson for counts, normal for real ones)."
             )
 
@@ -57,6 +59,10 @@ class Bernoulli(Likelihood):
             bce = binary_cross_entropy_with_logits(params, x.expand_as(params), reduction="none")
             return -bce.sum(-1)
         return torch.einsum("...p,...p->...", params, x) - softplus(params).sum(-1)
+
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """-BCE(g, x) of each element, in nats."""
+        return logsigmoid((2 * x - 1) * params)
 
     def cancelled(self, params: Tensor) -> Tensor:
         """sum_p max(l_p, 0), (...): the most that x l and the softplus can have in common."""

@@ -7,8 +7,9 @@ from pyro.distributions import constraints
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from pyro_dvae.likelihoods.base import Likelihood, is_whole, linear_log_prob, refuse_unless
+from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob
 from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
+from pyro_dvae.likelihoods.refusals import is_whole, refuse_unless
 
 
 class _Counts(Likelihood):
@@ -50,6 +51,10 @@ class Poisson(_Counts):
         scored = linear_log_prob(x, log_softplus(params), softplus(params))
         return scored - (x + 1).lgamma().sum(-1)
 
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of each element."""
+        return x * log_softplus(params) - softplus(params) - (x + 1).lgamma()
+
     def mean(self, params: Tensor) -> Tensor:
         """E[x], the rate."""
         return softplus(params)
@@ -74,6 +79,17 @@ class NegativeBinomial(_Counts):
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum."""
         total, logits = softplus(params[..., 0]), params[..., 1]
+        failures = linear_log_prob(x, logsigmoid(logits), -total * logsigmoid(-logits))
+        return self._ways(params, total, x).sum(-1) + failures
+
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of each element."""
+        total, logits = softplus(params[..., 0]), params[..., 1]
+        failures = x * logsigmoid(logits) + total * logsigmoid(-logits)
+        return self._ways(params, total, x) + failures
+
+    def _ways(self, params: Tensor, total: Tensor, x: Tensor) -> Tensor:
+        """Log Gamma(r + x) - log Gamma(r) - log x!, (..., P), where r is `total`."""
         at_least_one = x.clamp(min=1)
         ways = (
             log_softplus(params[..., 0])
@@ -81,9 +97,7 @@ class NegativeBinomial(_Counts):
             - (total + at_least_one + 1).log()
             - log_beta(total + 1, at_least_one + 1)
         )
-        ways = torch.where(x > 0, ways, 0)  # Gamma(r) / Gamma(r) = 1 for x = 0
-        failures = linear_log_prob(x, logsigmoid(logits), -total * logsigmoid(-logits))
-        return ways.sum(-1) + failures
+        return torch.where(x > 0, ways, 0)  # Gamma(r) / Gamma(r) = 1 for x = 0
 
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = r g / (1 - g)."""

@@ -11,8 +11,9 @@ from torch.nn.functional import softplus
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.displays import named
-from pyro_dvae.likelihoods.base import Likelihood, is_whole, refuse_unless
+from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.numerics import log1mexp, log_scale
+from pyro_dvae.likelihoods.refusals import is_whole, refuse_unless
 
 
 class _Levels(Likelihood):
@@ -71,9 +72,14 @@ class Categorical(_Levels):
             batch = torch.broadcast_shapes(log_p.shape[:-2], index.shape[:-2])
             log_p, index = (t.expand(*batch, *t.shape[-2:]) for t in (log_p, index))
             return log_p.gather(-1, index).sum(-2)
-        shape = torch.broadcast_shapes(log_p.shape[:-1], index.shape)
-        index = index.expand(shape).unsqueeze(-1)
-        return log_p.expand(*shape, self.levels).gather(-1, index).squeeze(-1).sum(-1)
+        return self.element_log_probs(params, x).sum(-1)
+
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of each element, from one table of (..., P, L) numbers."""
+        log_p, index = params.log_softmax(-1), x.long().unsqueeze(-1)
+        shape = torch.broadcast_shapes(log_p.shape[:-1], index.shape[:-1])
+        index = index.expand(*shape, 1)
+        return log_p.expand(*shape, self.levels).gather(-1, index).squeeze(-1)
 
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = sum_l l softmax(params)_l."""
@@ -122,8 +128,8 @@ class LogisticMixture(_Levels):
         """The arguments, for `repr`."""
         return named(levels=self.levels, components=self.components)
 
-    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-probability of a datum."""
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of each element."""
         logits, mean, scale = self._split(params)  # (..., P, M)
         x = x.unsqueeze(-1)
         centre, half = x * self.step - 1, self.step / 2
@@ -135,7 +141,7 @@ class LogisticMixture(_Levels):
         # F(b) - F(a) = (1 - e^(a - b)) F(b) F(-a); for the lowest and highest level only one of
         # the last two factors is left.
         mass = inner - below - above
-        return (logits.log_softmax(-1) + mass).logsumexp(-1).sum(-1)
+        return (logits.log_softmax(-1) + mass).logsumexp(-1)
 
     def mean(self, params: Tensor) -> Tensor:
         """E[x], the sum over all edges between levels of the probability to lie above the edge."""

@@ -15,6 +15,7 @@ from pyro_dvae.checks import at_least
 from pyro_dvae.contracts import completed
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood, typical_of
+from pyro_dvae.likelihoods.elements import element_log_probs
 
 
 class Mixed(Likelihood):
@@ -110,6 +111,10 @@ class Mixed(Likelihood):
     def features(self, x: Tensor) -> Tensor:
         """What the encoder sees of rows, (..., P): the features of each block."""
         return torch.cat([block.features(own) for block, own in self._by_block(x)], -1)
+
+    def filled(self, x: Tensor) -> Tensor:
+        """The rows, with a value that the likelihood of its column takes in place of each NaN."""
+        return torch.cat([block.filled(own) for block, own in self._by_block(x)], -1)
 
     def calibrate(self, x: Tensor) -> None:
         """Calibrate the likelihood of each block from training data (N, P).
@@ -208,9 +213,16 @@ class _MixedDistribution(TorchDistribution):
         """Log-probability or log-density of a row, in nats."""
         if value.shape[-1:] != self.event_shape or self._validate_args:
             self.likelihood.check(value)
-        columns = value.split(self.sizes, -1)
-        scored = [part.log_prob(own) for part, own in zip(self.parts, columns, strict=True)]
+        scored = [part.log_prob(own) for part, own in self._by_part(value)]
         return torch.stack(scored).sum(0)
+
+    def element_log_probs(self, value: Tensor) -> Tensor:
+        """Those of the columns of rows (..., P), (..., P)."""
+        scored = [element_log_probs(part, own) for part, own in self._by_part(value)]
+        return torch.cat(scored, -1)
+
+    def _by_part(self, value: Tensor) -> Iterator[tuple[TorchDistribution, Tensor]]:
+        return zip(self.parts, value.split(self.sizes, -1), strict=True)
 
 
 def _refusal(check: Callable[[Tensor], None], x: Tensor) -> str | None:

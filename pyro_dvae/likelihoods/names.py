@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 from pyro_dvae.checks import one_of
-from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood, Mixed
+from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood, Masked, Mixed
 from pyro_dvae.specs import build_named, name_and_argument
 
 _EXAMPLE = "mixed:bernoulli*3,categorical:5,normal"
 
 
+def masked(spec: str) -> str:
+    """The name of the same likelihood for data with missing values: `masked:normal`."""
+    return f"masked:{unmasked(spec)}"
+
+
+def unmasked(spec: str) -> str:
+    """The name of the likelihood of complete data: `normal` for `masked:normal`, and for `normal`.
+
+    Raises:
+        ValueError: nothing stands after `masked:`.
+    """
+    name, argument = name_and_argument(spec)
+    if name != "masked":
+        return spec
+    if not argument:
+        raise ValueError(
+            f"Expected the name of a likelihood after masked:; got {spec!r}. Use masked:normal, "
+            "say."
+        )
+    return argument
+
+
+def is_masked(spec: str) -> bool:
+    """Whether the likelihood of this name takes missing values."""
+    return name_and_argument(spec)[0] == "masked"
+
+
 def named_class(spec: str) -> type[Likelihood]:
-    """The class of the likelihood that `name` or `name:argument` names.
+    """The class of the likelihood that `name` or `name:argument` names, of complete data.
 
     Raises:
         ValueError: there is no such likelihood.
     """
-    name, _ = name_and_argument(spec)
+    name, _ = name_and_argument(unmasked(spec))
     one_of("likelihood", name, LIKELIHOODS)
     return LIKELIHOODS[name].cls
 
@@ -36,7 +63,9 @@ def named_likelihood(
     name, argument = name_and_argument(spec)
     if name == "mixed" and what == "likelihood":
         return _mixed(argument, event_shape)
-    kinds = {key: row for key, row in LIKELIHOODS.items() if row.cls is not Mixed}
+    if name == "masked" and what == "likelihood":
+        return Masked(named_likelihood(unmasked(spec), event_shape))
+    kinds = {key: row for key, row in LIKELIHOODS.items() if row.cls not in (Masked, Mixed)}
     table = LIKELIHOODS if what == "likelihood" else kinds
     return build_named(what, spec, table, {"event_shape": event_shape or ()})
 

@@ -75,10 +75,6 @@ class Ordinal(_Levels):
         steps = torch.arange(1, self.levels) / self.levels
         return not torch.equal(self.thresholds.cpu(), steps.logit().expand_as(self.thresholds))
 
-    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-probability of a datum."""
-        return self._log_levels(params, x).sum(-1)
-
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = sum_l P(x > l)."""
         location, scale = params[..., 0], log_scale(params[..., 1])
@@ -88,7 +84,9 @@ class Ordinal(_Levels):
     def typical(self, params: Tensor) -> Tensor:
         """The most probable level."""
         levels = torch.arange(self.levels, device=params.device).to(params)
-        log_p = [self._log_levels(params, level.expand(params.shape[:-1])) for level in levels]
+        log_p = [
+            self.element_log_probs(params, level.expand(params.shape[:-1])) for level in levels
+        ]
         return torch.stack(log_p).argmax(0).to(params.dtype)
 
     def draw(self, params: Tensor) -> Tensor:
@@ -104,7 +102,7 @@ class Ordinal(_Levels):
         c = self.thresholds
         return c.flatten(0, -2) if c.dim() > 1 else c
 
-    def _log_levels(self, params: Tensor, x: Tensor) -> Tensor:
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of each element, (..., P).
 
         F(b) - F(a) = (1 - e^(a - b)) F(b) F(-a); for the lowest and the highest level only one of

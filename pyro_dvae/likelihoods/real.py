@@ -11,8 +11,9 @@ from pyro.distributions import constraints
 from torch import Tensor
 
 from pyro_dvae.displays import named
-from pyro_dvae.likelihoods.base import Likelihood, refuse_unless
+from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.numerics import log_scale
+from pyro_dvae.likelihoods.refusals import refuse_unless
 
 _FAR = 10.0
 """Training fails from the start if the root mean square of the data, in units of `spread`, is above
@@ -59,7 +60,7 @@ class _LocationScale(Likelihood):
             x.isfinite(),
             x,
             f"finite numbers for the {name} likelihood",
-            "Fill in missing values, or leave their rows out.",
+            "Leave such rows out, or correct the values.",
         )
 
     def features(self, x: Tensor) -> Tensor:
@@ -160,10 +161,10 @@ class Normal(_LocationScale):
         ValueError: scale is not positive and finite.
     """
 
-    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-density of a datum in nats."""
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-density of each element in nats."""
         residual, scale = self._residual(params, x)
-        return (-0.5 * residual.square() - (scale + 0.5 * math.log(2 * math.pi))).sum(-1)
+        return -0.5 * residual.square() - (scale + 0.5 * math.log(2 * math.pi))
 
     def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation."""
@@ -191,10 +192,10 @@ class Laplace(_LocationScale):
         ValueError: scale is not positive and finite.
     """
 
-    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-density of a datum in nats."""
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-density of each element in nats."""
         residual, scale = self._residual(params, x)
-        return (-residual.abs() - (scale + math.log(2))).sum(-1)
+        return -residual.abs() - (scale + math.log(2))
 
     def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Median, and mean distance from the median."""

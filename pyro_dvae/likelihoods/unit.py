@@ -6,8 +6,9 @@ import torch
 from pyro.distributions import constraints
 from torch import Tensor
 
-from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob, refuse_unless
+from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob
 from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
+from pyro_dvae.likelihoods.refusals import refuse_unless
 
 # log(sinh(h) / h) = h^2 / 6 - h^4 / 180 + ..., to double precision for h < 1/4.
 _SERIES = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250, 2 / 127702575)
@@ -52,6 +53,10 @@ class ContinuousBernoulli(Likelihood):
         """Log-density of a datum."""
         return linear_log_prob(x - 0.5, params, _log_sinh_ratio(params / 2))
 
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-density of each element."""
+        return (x - 0.5) * params - _log_sinh_ratio(params / 2)
+
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = 1/2 + (coth(l/2) - 2/l) / 2."""
         h = params / 2
@@ -95,15 +100,19 @@ class Beta(Likelihood):
             "continuous-bernoulli, which takes 0 and 1.",
         )
 
-    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-density of a datum."""
+    def filled(self, x: Tensor) -> Tensor:
+        """The data, with 1/2 in place of each NaN."""
+        return torch.where(x.isnan(), 0.5, x)
+
+    def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-density of each element."""
         a, b = softplus(params).unbind(-1)
         log_a, log_b = log_softplus(params).unbind(-1)
         # B(a, b) is computed from B(a + 1, b + 1), since a and b may be very small.
         log_sum = torch.logaddexp(log_a, log_b)
         normalizer = log_beta(a + 1, b + 1) + log_sum + torch.log1p(a + b) - log_a - log_b
         x = _inside(x)
-        return ((a - 1) * x.log() + (b - 1) * torch.log1p(-x) - normalizer).sum(-1)
+        return (a - 1) * x.log() + (b - 1) * torch.log1p(-x) - normalizer
 
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = a / (a + b)."""

@@ -133,8 +133,8 @@ class MLPBaseline(nn.Module):
         return named(event_shape=self.event_shape)
 
     def forward(self, x: Tensor, *_: Tensor) -> Tensor:
-        """(B, *event) -> (B,); labels, if there are any, are ignored."""
-        return self.layers(_flat(x)).squeeze(-1)
+        """(B, *event) -> (B,); labels, if there are any, are ignored. A missing element is 0."""
+        return self.layers(_flat(x).nan_to_num(0)).squeeze(-1)
 
 
 class MLPControl(nn.Module):
@@ -169,8 +169,8 @@ class MLPControl(nn.Module):
         )
 
     def forward(self, codes: Tensor, x: Tensor, *_: Tensor) -> Tensor:
-        """Relaxed codes (..., B, D·K) and data (B, *event) -> (..., B, 1)."""
-        return self.out((self.from_code(codes) + self.from_data(_flat(x))).tanh())
+        """Relaxed codes (..., B, D·K), data (B, *event) -> (..., B, 1). A missing element is 0."""
+        return self.out((self.from_code(codes) + self.from_data(_flat(x).nan_to_num(0))).tanh())
 
 
 class MLPDecoder(nn.Module):

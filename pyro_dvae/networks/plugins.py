@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pyro_dvae.checks import one_of
 from pyro_dvae.contracts import completed
 from pyro_dvae.likelihoods.base import KINDS, Likelihood
+from pyro_dvae.likelihoods.masked import unmasked
 from pyro_dvae.likelihoods.mixed import Mixed
 from pyro_dvae.networks.trial import Subject, in_one_line, refuse, try_network
 from pyro_dvae.networks.trust import current_folder_first
@@ -124,7 +125,8 @@ def _check_members(subject: Subject, likelihood: Likelihood) -> None:
             f"Expected {subject} to have a whole number num_params of at least 1; got {num!r}. "
             "Set it to the number of parameters per element of a datum."
         )
-    kinds = [kind for kind in KINDS if kind != Mixed.kind or isinstance(likelihood, Mixed)]
+    is_mixed = isinstance(unmasked(likelihood), Mixed)
+    kinds = [kind for kind in KINDS if kind != Mixed.kind or is_mixed]
     one_of(f"kind of {subject}", likelihood.kind, kinds)
 
 
@@ -151,7 +153,7 @@ def _try_distribution(
         "score data": (lambda: p.log_prob(x), (3, 2)),
         "give what the encoder sees of data": (
             lambda: likelihood.features(x),
-            (2, *event_shape),
+            (2, *likelihood.feature_shape(event_shape)),
         ),
     }
     x: Tensor = torch.empty(0)

@@ -187,7 +187,7 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     likelihood = build_likelihood(config, shape)
     guide = build_guide(config)
     num_outputs = guide.num_outputs or config.num_categories
-    networks = build_networks(config, shape, num_outputs, likelihood.num_params)
+    networks = build_networks(config, shape, num_outputs, likelihood)
     return DiscreteVAE(*networks, build_prior(config, shape), likelihood, guide)
 
 

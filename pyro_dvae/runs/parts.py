@@ -58,8 +58,10 @@ def build_prior(config: Config, event_shape: Sequence[int]) -> Prior:
     if is_own(config.prior, PRIORS):
         return own_prior(config.prior, **given)
     if name_and_argument(config.prior)[0] == "vamp":  # other priors do not look at the data
-        kind = build_likelihood(config, event_shape).kind
-        given["bounded"] = kind in ("bits", "unit", "open", "levels")  # as the encoder sees them
+        likelihood = build_likelihood(config, event_shape)
+        given["event_shape"] = likelihood.feature_shape(event_shape)
+        bounded = ("bits", "unit", "open", "levels")  # as the encoder sees them
+        given["bounded"] = likelihood.kind in bounded
     return build_named("prior", config.prior, PRIORS, given)
 
 
@@ -83,7 +85,7 @@ def build_likelihood(config: Config, event_shape: Sequence[int]) -> Likelihood:
 
 
 def build_networks(
-    config: Config, event_shape: Sequence[int], num_outputs: int, num_params: int
+    config: Config, event_shape: Sequence[int], num_outputs: int, likelihood: Likelihood
 ) -> tuple[nn.Module, nn.Module]:
     """Encoder and decoder: the user's own where the config names one, else the network's.
 
@@ -91,7 +93,8 @@ def build_networks(
         config: the settings.
         event_shape: shape of one datum.
         num_outputs: C, the numbers that the guide needs for each latent.
-        num_params: the parameters that the likelihood needs for each element of a datum.
+        likelihood: the likelihood, which says what the encoder sees of a datum, and how many
+            parameters it needs for each element.
 
     Raises:
         ValueError: a network of the user's own cannot be built, or does not fit; or the network
@@ -100,10 +103,12 @@ def build_networks(
     shape, num_latents = tuple(event_shape), config.num_latents
     given: dict[str, Any] = {"event_shape": shape, "num_latents": num_latents}
     given["dropout"] = config.dropout
+    seen, num_params = likelihood.feature_shape(shape), likelihood.num_params
     if config.encoder is not None:
-        encoder = own_encoder(config.encoder, shape, num_latents, num_outputs)
+        encoder = own_encoder(config.encoder, seen, num_latents, num_outputs)
     else:  # `MLPEncoder` calls its outputs categories, which they are for a mean-field guide
-        sizes = {"num_outputs": num_outputs, "num_categories": num_outputs, "hidden": config.hidden}
+        sizes: dict[str, Any] = {"num_outputs": num_outputs, "num_categories": num_outputs}
+        sizes |= {"hidden": config.hidden, "event_shape": seen}
         encoder = build_named("network", config.network, ENCODERS, given | sizes)
     if config.decoder is not None:
         return encoder, own_decoder(

@@ -27,6 +27,7 @@ from pyro_dvae.data.read.table_rows import TableRows
 from pyro_dvae.data.serve.allocate import amount_kept
 from pyro_dvae.defaults import TEST_SHARE, VALIDATION_SHARE
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
+from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
 from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.runs.parts import is_conditional
 from pyro_dvae.specs import is_own
@@ -42,8 +43,8 @@ def check_source(source: Source) -> Scan:
         What was found.
 
     Raises:
-        ValueError: the data cannot be read, a value is missing or infinite, or two columns of a
-            table have one name.
+        ValueError: the data cannot be read, a value is infinite, all values of a column are
+            missing, or two columns of a table have one name.
     """
     repeated = source.train.repeated if isinstance(source.train, TableRows) else ()
     if repeated:
@@ -69,6 +70,9 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
       more than 10,000 rows or 64 MiB;
     - `test` is the data's own test part, or else a tenth of the data, with the same limits.
 
+    Where values are missing (NaN), the likelihood is `masked`: it leaves them out. A likelihood of
+    the user's own has to take them itself.
+
     The data also decide the kinds of columns of the "mixed" likelihood, the number of levels of the
     "categorical" one, and the number of classes of the "conditional" prior.
 
@@ -90,10 +94,18 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
             "Leave one out."
         )
     likelihood = config.likelihood
-    kinds = given_kinds(likelihood)
+    own, kinds = is_own(likelihood, LIKELIHOODS), given_kinds(likelihood)
+    gaps = not own and (found.num_missing > 0 or is_masked(likelihood))
     if kinds is not None:
         likelihood = mixed_spec(source.train, kinds)
-    own = is_own(likelihood, LIKELIHOODS)
+    if gaps:
+        likelihood = masked(likelihood)
+    is_mixed = not own and unmasked(likelihood) == "mixed"
+    gaps = not own and (found.num_missing > 0 or is_masked(likelihood))
+    if is_mixed:
+        likelihood = mixed_spec(source.train)
+    if gaps:
+        likelihood = masked(likelihood)
     wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
     _refuse_names(source, wanted)
     preparation = choose(found.extent, given["binarize"], config.range, wanted)

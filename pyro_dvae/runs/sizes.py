@@ -128,6 +128,6 @@ def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
             yield what, replace(config, **changed)
     for part in _PARTS:
         name, argument = name_and_argument(settings[part])
-        if argument is not None and not _is_own(config, part):
+        if argument is not None and name not in ("masked", "mixed") and not _is_own(config, part):
             changed = {part: name}
             yield f"the number after {name}:", replace(config, **changed)

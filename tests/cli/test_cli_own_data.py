@@ -248,6 +248,7 @@ def _bad_data() -> None:
     nan = grey(20, 3, 4) / 255
     nan[3, 1, 2] = np.nan
     np.save("nan.npy", nan)
+    np.save("gap.npy", np.where(np.isnan(nan), nan, 3))
     np.save("inf.npy", np.where(np.isnan(nan), np.inf, nan))
     np.save("objects.npy", np.array([None, 1], object), allow_pickle=True)
     np.save("complex.npy", np.ones((3, 2), complex))
@@ -260,7 +261,7 @@ def _bad_data() -> None:
     Path("empty.npy").touch()
     Path("empty.csv").touch()
     Path("text.csv").write_text("a,b\n1,2\nx,3\n")
-    Path("holes.csv").write_text("a,b\n1,0\n,1\n0,1\n")
+    Path("holes.csv").write_text("a,b\n1,\n,\n0,\n")
     Path("ragged.csv").write_text("a,b\n1,0\n1,0,1\n")
     Path("notes.txt").write_text("hello")
     Path("folder").mkdir()
@@ -291,7 +292,9 @@ BAD: list[tuple[list[str], str]] = [
     (["x.npy", "--binarize=none"], "all 0 or 1 where nothing is binarised; got torch.uint8"),
     (["x.npy", "--binarize=fuzzy"], "binarisation to be one of dynamic, static, threshold, none"),
     (["bits.npy", "--binarize=dynamic"], "no binarisation of zeros and ones; got torch.bool"),
-    (["nan.npy"], "1 missing (NaN), the first in row 3, place 1, 2 (counted from 0)"),
+    (["gap.npy", "--likelihood=multinomial"], "independent given z, for data with missing values"),
+    (["nan.npy"], "0 to 1, some of them missing (NaN). Use --range LOW,HIGH"),
+    (["nan.npy", "--range=0,1", "--binarize=static"], "takes missing values; got static"),
     (["inf.npy", "--range=0,1"], "1 infinite, the first in row 3"),
     (["objects.npy"], "objects.npy"),
     (["complex.npy"], "complex128"),
@@ -304,7 +307,7 @@ BAD: list[tuple[list[str], str]] = [
     (["labelled.npz"], "labels of shape (9,)"),
     (["empty.csv"], "empty.csv"),
     (["text.csv"], "numbers in column 'a' of text.csv; got 'x' in row 1 (counted from 0)"),
-    (["holes.csv"], "1 missing (NaN), the first in row 1, column 'a'"),
+    (["holes.csv"], "in each column; got none in column 'b'. Leave it out with --drop b"),
     (["ragged.csv"], "ragged.csv"),
     (["table.csv", "--labels=species"], "got torch.float64 values -0."),
     (["table.csv"], "column 'species'"),
@@ -323,7 +326,10 @@ BAD: list[tuple[list[str], str]] = [
     (["x.npy", "--val=wide.npy"], "shape (20, 3, 4); got torch.uint8 of shape (20, 4, 3)"),
     (["x.npy", "--test=bits.npy"], "got torch.bool of shape (20, 3, 4)"),
     (["x.npy", "--test=nan.npy"], "got torch.float64"),
-    (["unit.npy", "--range=0,1", "--test=nan.npy"], "finite values; got nan"),
+    (
+        ["unit.npy", "--range=0,1", "--test=nan.npy"],
+        "no missing values for the bernoulli likelihood",
+    ),
     (["x.npy", "--val=20"], "data in both parts; got 20 of 20 data for validation"),
     (["x.npy", "--val=10", "--test=10"], "10 of 20 data for validation and 10 for testing"),
     (["x.npy", "--val=-1"], "got -1"),

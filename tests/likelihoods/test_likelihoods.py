@@ -89,7 +89,7 @@ def test_broadcasting_equals_the_loop(
     torch.testing.assert_close(*grads)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "mixed"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("mixed", "masked")])
 @pytest.mark.parametrize("event", [(), (2, 3)])
 def test_events_of_other_shapes(name: str, event: tuple[int, ...]) -> None:
     likelihood = calibrated(name, event)
@@ -185,15 +185,15 @@ def test_calibration_is_kept_in_a_checkpoint(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_features_are_finite_numbers_of_the_datas_shape(name: str) -> None:
+def test_features_are_finite_numbers_of_the_stated_shape(name: str) -> None:
     likelihood, x = calibrated(name), LIKELIHOODS[name].data((50, *EVENT))
     features = likelihood.features(x)
-    assert features.shape == x.shape
+    assert features.shape == (50, *likelihood.feature_shape(EVENT))
     assert features.is_floating_point()
     assert features.abs().max() < 10
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "masked"])
 def test_a_nan_is_refused_in_one_line(name: str) -> None:
     likelihood, x = calibrated(name), LIKELIHOODS[name].data((50, *EVENT))
     likelihood.check(x)

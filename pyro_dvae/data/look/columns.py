@@ -17,6 +17,7 @@ from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.rows import Rows, Source, levels_in
 from pyro_dvae.data.read.table_rows import TableRows
+from pyro_dvae.likelihoods.names import unmasked
 from pyro_dvae.specs import name_and_argument
 
 MOST_CATEGORIES = 16
@@ -45,7 +46,7 @@ def mixed_spec(rows: Rows, given: Mapping[str, str] | None = None) -> str:
     """The name of a likelihood for the columns of a table, such as ``mixed:bernoulli,normal*3``.
 
     Args:
-        rows: The data as stored, finite.
+        rows: The data as stored. Values that are not finite do not count.
         given: Name of a column -> its likelihood, where `column_kinds` shall not find it. An
             "ordinal" or a "categorical" one gets the number of its levels from the data.
 
@@ -63,7 +64,7 @@ def given_kinds(spec: str) -> dict[str, str] | None:
     Returns:
         An empty dict for ``mixed`` alone; None for another likelihood, or one kind per column.
     """
-    name, argument = name_and_argument(spec)
+    name, argument = name_and_argument(unmasked(spec))
     if name != "mixed" or (argument is not None and "=" not in argument):
         return None
     items = next(csv.reader([argument or ""], skipinitialspace=True), [])

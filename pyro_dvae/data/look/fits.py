@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -11,9 +11,10 @@ from torch import nn
 from pyro_dvae.data.read.errors import DataError, shorten
 from pyro_dvae.data.read.extent import Extent
 from pyro_dvae.data.read.rows import NO_LEVELS, Levels
+from pyro_dvae.data.serve.choose import choose
 from pyro_dvae.data.serve.kinds import kind_of, values_of
-from pyro_dvae.data.serve.prepare import choose
 from pyro_dvae.likelihoods import LIKELIHOODS
+from pyro_dvae.likelihoods.names import masked
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,31 @@ def fits(
     """Judge data for every likelihood that has a name.
 
     Args:
-        found: What the values are; None if some are missing or infinite.
+        found: What the values are; None if some are infinite, or all are missing.
         event_shape: Of a datum.
         levels: The names of the levels of each column of a table that holds names.
     """
+    names = [name for name in LIKELIHOODS if name != "masked"]
     if found is None:
-        reason = "values are missing or infinite"
-        return tuple(Fit(likelihood, False, None, reason) for likelihood in LIKELIHOODS)
-    return tuple(
+        reason = "values are infinite, or all are missing"
+        return tuple(Fit(likelihood, False, None, reason) for likelihood in names)
+    known = found._replace(has_missing=False)
+    judged = [
         _names(name, levels)
-        or (_bits(name, found) if kind_of(name) == "bits" else _other(name, found, event_shape))
-        for name in LIKELIHOODS
-    )
+        or (_bits(name, known) if kind_of(name) == "bits" else _other(name, known, event_shape))
+        for name in names
+    ]
+    return tuple(map(_with_gaps, judged) if found.has_missing else judged)
+
+
+def _with_gaps(fit: Fit) -> Fit:
+    """The same for data with missing values."""
+    if not fit.fits:
+        return fit
+    if fit.likelihood == "multinomial":
+        return replace(fit, fits=False, settings=None, reason="values are missing")
+    settings = {"likelihood": fit.likelihood, **(fit.settings or {})}
+    return replace(fit, settings={**settings, "likelihood": masked(fit.likelihood)})
 
 
 def column_of_names(likelihood: str | nn.Module, levels: Levels) -> str | None:

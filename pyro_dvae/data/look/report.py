@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pyro_dvae.data.look.fits import Fit
 from pyro_dvae.data.look.scan import MAX_DISTINCT, ColumnScan, Scan
 from pyro_dvae.data.read.errors import shorten
 from pyro_dvae.data.read.rows import Levels
-from pyro_dvae.likelihoods.names import kinds_of_columns
+from pyro_dvae.likelihoods.names import kinds_of_columns, unmasked
 from pyro_dvae.specs import name_and_argument
 
 _SHOWN = 10
@@ -91,9 +92,26 @@ def suggest(scan: Scan) -> Fit | None:
 
 def complaint(scan: Scan) -> str | None:
     """Say in one line why no model can be trained on the data; None if one can."""
-    if not scan.num_bad:
+    if scan.num_infinite or scan.low is None:
+        return f"Expected finite numbers; got {_bad(scan)}. Drop or replace such values."
+    empty = [column.name for column in scan.columns or () if column.low is None]
+    if empty:
+        return (
+            f"Expected finite numbers in each column; got none in column {empty[0]!r}. Leave it "
+            f"out with drop={empty}."
+        )
+    return None
+
+
+def describe_missing(scan: Scan) -> str | None:
+    """One line: how many values are missing, and what becomes of them; None if none are."""
+    if not scan.num_missing:
         return None
-    return f"Expected finite numbers; got {_bad(scan)}. Drop or replace such values."
+    total = scan.num_data * math.prod(scan.event_shape)
+    return (
+        f"{scan.num_missing:,} of {total:,} values ({100 * scan.num_missing / total:.2g} %) are "
+        "missing: the likelihood leaves them out, and the encoder sees which they are"
+    )
 
 
 def _bad(scan: Scan) -> str:
@@ -137,10 +155,10 @@ def describe_kinds(columns: Sequence[str], likelihood: str, levels: Levels) -> s
 
     Args:
         columns: The names of the columns.
-        likelihood: A "mixed" likelihood that names the kind of each column.
+        likelihood: A "mixed" likelihood, masked or not, that names the kind of each column.
         levels: The names of the levels of each column that holds names.
     """
-    runs = kinds_of_columns(name_and_argument(likelihood)[1])
+    runs = kinds_of_columns(name_and_argument(unmasked(likelihood))[1])
     kinds = [kind for kind, number in runs for _ in range(number)]
     told = []
     for name, kind in zip(columns, kinds, strict=True):

@@ -78,10 +78,11 @@ class Scan:
 
     @property
     def extent(self) -> Extent:
-        """What decides whether a likelihood takes the values; for data that are all finite."""
+        """What decides whether a likelihood takes the values; for data without infinite ones."""
         low, high = self.low or 0.0, self.high or 0.0
         is_binary = {low, high} <= {0, 1} and (self.num_distinct or 3) <= 2
-        return Extent(vars(torch)[self.dtype], low, high, is_binary, self.is_whole)
+        missing = self.num_missing > 0
+        return Extent(vars(torch)[self.dtype], low, high, is_binary, self.is_whole, missing)
 
 
 def scan(rows: Rows) -> Scan:
@@ -103,8 +104,9 @@ def scan(rows: Rows) -> Scan:
     low, high = float(found.low.min()), float(found.high.max())
     num_missing = int(found.num_missing.sum())
     is_binary = found.known is not None and set(found.known.tolist()) <= {0, 1}
-    has_bad = num_missing + found.num_infinite > 0
-    extent = None if has_bad else Extent(rows.dtype, low, high, is_binary, found.is_whole)
+    extent = None
+    if not found.num_infinite and low <= high:
+        extent = Extent(rows.dtype, low, high, is_binary, found.is_whole, num_missing > 0)
     levels = levels_in(rows)
     num_duplicates, first_duplicate = _duplicates(found.hashes)
     return Scan(

@@ -24,37 +24,52 @@ class Extent(NamedTuple):
     """Whether every value is 0 or 1."""
     is_whole: bool = False
     """Whether every value is a whole number."""
+    has_missing: bool = False
+    """Whether some values are missing (NaN). The fields above are of the others."""
 
     def __str__(self) -> str:
         only = "that are all 0 or 1" if self.is_binary else f"{self.low:g} to {self.high:g}"
-        return f"{self.dtype} values {only}"
+        return f"{self.dtype} values {only}" + ", some of them missing (NaN)" * self.has_missing
 
 
 def extent(rows: Rows) -> Extent:
     """Look at every value of some rows, in blocks of bounded memory.
 
     Raises:
-        DataError: If a value is missing or infinite, or a row cannot be read.
+        DataError: If a value is infinite, if all are missing, or if a row cannot be read.
     """
     found = []
     for index in in_blocks(rows):
         block = extent_of(rows.read(index))
-        if not math.isfinite(block.low + block.high):
+        if math.inf in (-block.low, block.high):
             raise DataError(
                 f"Expected finite values; got {block.low:g} to {block.high:g} in rows {index[0]} "
                 f"to {index[-1]}. Drop or replace them."
             )
         found.append(block)
+    if not any(block.low <= block.high for block in found):
+        raise DataError("Expected finite values; got nan alone. Leave such data out.")
     low, high = min(block.low for block in found), max(block.high for block in found)
     is_binary = all(block.is_binary for block in found)
-    return Extent(rows.dtype, low, high, is_binary, all(block.is_whole for block in found))
+    whole = all(block.is_whole for block in found)
+    missing = any(block.has_missing for block in found)
+    return Extent(rows.dtype, low, high, is_binary, whole, missing)
 
 
 def extent_of(values: Tensor) -> Extent:
-    """Look at every value of a tensor that holds at least one."""
+    """Look at every value of a tensor that holds at least one.
+
+    Where all are missing, the least value is infinite, and the greatest minus infinite.
+    """
     low, high = values.min().item(), values.max().item()
+    has_missing = math.isnan(low)
+    if has_missing:
+        values = values[~values.isnan()]
+        low, high = math.inf, -math.inf
+        if len(values):
+            low, high = values.min().item(), values.max().item()
     is_binary = bool(((values == 0) | (values == 1)).all())
-    return Extent(values.dtype, float(low), float(high), is_binary, is_whole(values))
+    return Extent(values.dtype, float(low), float(high), is_binary, is_whole(values), has_missing)
 
 
 def is_whole(values: Tensor) -> bool:

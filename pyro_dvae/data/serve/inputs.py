@@ -98,6 +98,7 @@ class ServedRows:
         found: Extent,
         like: Tensor | None = None,
     ) -> None:
+        preparation.refuse_missing(found)
         is_bits = preparation.makes_bits and preparation.range is None and found.is_binary
         if not is_bits:
             if preparation.makes_bits and preparation.range is None and found.dtype != torch.uint8:
@@ -138,6 +139,6 @@ class ServedRows:
     def _next(self, stop: int) -> Tensor:
         values = self.rows.read(torch.arange(self._place, stop, device="cpu"))
         self._place = stop
-        if self._is_bits:
+        if self._is_bits and not self.found.has_missing:
             return (values == 1).to(torch.float32)
         return self.preparation.serve(self.preparation.convert(values), self._generator)

@@ -12,7 +12,7 @@ from pyro_dvae.contracts import completed
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent
 from pyro_dvae.likelihoods.base import KINDS, Likelihood
-from pyro_dvae.likelihoods.names import named_class, named_likelihood
+from pyro_dvae.likelihoods.names import is_masked, named_class, named_likelihood
 
 Range = tuple[float, float] | None
 
@@ -113,7 +113,8 @@ class Values:
             if self.levels is None:
                 return unit.float()
             values = (unit * self.levels).floor().clamp(0, self.levels - 1)
-            return values.to(torch.uint8) if self.levels <= 256 else values.float()
+            is_small = self.levels <= 256 and not values.isnan().any()
+            return values.to(torch.uint8) if is_small else values.float()
         return values if values.dtype == torch.uint8 else values.float()
 
     def serve(self, kept: Tensor) -> Tensor:
@@ -177,6 +178,17 @@ def kind_of(likelihood: str | nn.Module) -> str:
     kind = completed(likelihood, Likelihood).kind
     one_of(f"kind of the likelihood {type(likelihood).__name__}", kind, KINDS)
     return kind
+
+
+def takes_missing(likelihood: str | nn.Module) -> bool:
+    """Whether a likelihood takes missing values (NaN).
+
+    Args:
+        likelihood: A likelihood; or its name, or ``name:argument``.
+    """
+    if isinstance(likelihood, str):
+        return is_masked(likelihood)
+    return completed(likelihood, Likelihood).takes_missing
 
 
 def levels_of(likelihood: str | nn.Module) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
 
@@ -12,11 +12,16 @@ from torch import Tensor, nn
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.data.read.errors import DataError
-from pyro_dvae.data.read.extent import Extent, extent, extent_of
-from pyro_dvae.data.read.rows import Rows
+from pyro_dvae.data.read.extent import Extent, extent_of
 from pyro_dvae.data.serve.bits import serve_bits
-from pyro_dvae.data.serve.kinds import MOST_LEVELS, Values, kind_of, suggestion, values_of
-from pyro_dvae.specs import name_and_argument
+from pyro_dvae.data.serve.kinds import (
+    Values,
+    kind_of,
+    suggestion,
+    takes_missing,
+    values_of,
+)
+from pyro_dvae.likelihoods.names import masked
 
 BINARIZATIONS = ("dynamic", "static", "threshold")
 POLICIES = (*BINARIZATIONS, "none")
@@ -41,6 +46,8 @@ class Preparation:
       excluded, a uint8 value becomes (v + 1/2) / 256.
     - L levels: a value under a range becomes floor(L b), at most L - 1.
     - All other values stay as they are.
+
+    A missing value, NaN, stays NaN. Only a likelihood such as ``"masked:normal"`` takes it.
 
     Args:
         binarize: One of ``POLICIES``. ``"dynamic"`` counts as ``"none"`` where the likelihood takes
@@ -68,9 +75,20 @@ class Preparation:
         if not self.makes_bits and self.binarize == "dynamic":
             object.__setattr__(self, "binarize", "none")
         if not self.makes_bits and self.binarize != "none":
-            _refuse_binarisation(self.name, self.binarize)
+            refuse_binarisation(self.name, self.binarize)
+        if self.takes_missing and self.binarize == "static":
+            raise ValueError(
+                f"Expected another binarisation for the {self.name} likelihood, which takes "
+                'missing values; got static. Use binarize="dynamic", which draws the validation '
+                "and the test data once too."
+            )
         if self.range is not None:
             check_range(self.range)
+
+    @cached_property
+    def takes_missing(self) -> bool:
+        """Whether the likelihood takes missing values (NaN)."""
+        return takes_missing(self.likelihood)
 
     @cached_property
     def kind(self) -> str:
@@ -101,8 +119,10 @@ class Preparation:
 
         Raises:
             DataError: If the likelihood does not take them. A likelihood of bits takes values
-                within the range, uint8 values, or, under ``"none"``, zeros and ones.
+                within the range, uint8 values, or, under ``"none"``, zeros and ones. Only a
+                likelihood of missing values takes such.
         """
+        self.refuse_missing(found)
         if not self.makes_bits:
             self.values.check(self.name, found, self.range)
             return
@@ -125,6 +145,23 @@ class Preparation:
                 f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Use "
                 f"range=(LOW, HIGH), the values that stand for 0 and 1, with {policies}. "
                 f"Or u{suggestion(found).removeprefix('U')}."
+            )
+
+    def refuse_missing(self, found: Extent) -> None:
+        """Refuse values of which some are missing, unless the likelihood takes such.
+
+        Args:
+            found: What all of the values are.
+
+        Raises:
+            DataError: If it does not.
+        """
+        if found.has_missing and not self.takes_missing:
+            named = isinstance(self.likelihood, str)
+            mend = f'likelihood="{masked(self.name)}"' if named else f"Masked({self.name}(...))"
+            raise DataError(
+                f"Expected no missing values for the {self.name} likelihood; got {found}. Use "
+                f"{mend}, which leaves missing values out; or drop or replace them."
             )
 
     @property
@@ -158,15 +195,27 @@ class Preparation:
         """
         if not self.makes_bits:
             return self.values.keep(values, self.range)
+        if self.takes_missing and values.is_floating_point():
+            return self._convert_with_gaps(values)
         if self.binarize == "none":
             return values == 1
         if self.range is None:
             return values >= 128 if self.binarize == "threshold" else values
-        low, high = self.range
+        grey = self._brightness(values, self.range)
+        return grey >= 0.5 if self.binarize == "threshold" else grey.float()
+
+    def _brightness(self, values: Tensor, range: tuple[float, float]) -> Tensor:
+        low, high = range
         # MPS has no double; there the division alone rounds.
         wide = values.float() if values.device.type == "mps" else values.double()
-        grey = (wide - low) / (high - low)
-        return grey >= 0.5 if self.binarize == "threshold" else grey.float()
+        return (wide - low) / (high - low)
+
+    def _convert_with_gaps(self, values: Tensor) -> Tensor:
+        """Brightness, float32 in [0, 1], or NaN: a bit of brightness 1 is always drawn as 1."""
+        grey = values if self.range is None else self._brightness(values, self.range)
+        if self.binarize == "threshold":
+            grey = torch.where(grey.isnan(), grey, (grey >= 0.5).to(grey.dtype))
+        return grey.float()
 
     def serve(self, kept: Tensor, generator: torch.Generator) -> Tensor:
         """What the likelihood takes, float32, of what ``keep`` kept.
@@ -175,7 +224,10 @@ class Preparation:
             kept: Any shape and device; brightness is drawn from.
             generator: Source of the draw, on any device.
         """
-        return serve_bits(kept, generator) if self.makes_bits else self.values.serve(kept)
+        if not self.makes_bits:
+            return self.values.serve(kept)
+        bits = serve_bits(kept, generator)
+        return torch.where(kept.isnan(), kept, bits) if self.takes_missing else bits
 
     def describe(self, dtype: torch.dtype | str) -> str:
         """How stored values v become those of the likelihood, in words.
@@ -186,7 +238,8 @@ class Preparation:
         return self.values.describe(dtype, self.range)
 
 
-def _refuse_binarisation(name: str, binarize: str) -> NoReturn:
+def refuse_binarisation(name: str, binarize: str) -> NoReturn:
+    """Raise a ValueError: the likelihood of this name takes no bits."""
     raise ValueError(
         f"Expected no binarisation for the {name} likelihood; got {binarize}. Leave "
         'binarize=... out, or use likelihood="bernoulli".'
@@ -200,94 +253,4 @@ def check_range(range: tuple[float, float]) -> None:
         raise ValueError(
             f"Expected a range of finite width, the lower number first; got {low:g} and {high:g}. "
             "Name the least and the greatest value that can occur."
-        )
-
-
-def choose(
-    found: Extent,
-    binarize: str | None = None,
-    range: tuple[float, float] | None = None,
-    likelihood: str | nn.Module = "bernoulli",
-) -> Preparation:
-    """Decide how training data are prepared, where the user does not.
-
-    Args:
-        found: What the training data are.
-        binarize: The policy asked for. None: ``"none"`` for data that are all 0 or 1 and have
-            no range, and for any likelihood that takes no bits; else ``"dynamic"``.
-        range: The range asked for.
-        likelihood: That of the model; or its name, or ``name:argument``. For ``"categorical"``
-            alone, the number of levels L is 256 for uint8 values, else one more than the greatest
-            value. For ``"categorical:L"``, uint8 values of L and above are cut into L levels by
-            the range (0, 256): v becomes L v // 256.
-
-    Raises:
-        DataError: If the data do not fit that, or need no policy and one was asked for.
-        ValueError: If there is no such policy, range or likelihood.
-    """
-    if kind_of(likelihood) != "bits":
-        preparation = Preparation(binarize or "none", range, likelihood)
-        if binarize == "dynamic":
-            _refuse_binarisation(preparation.name, binarize)
-        preparation = _with_levels(preparation, found)
-        preparation.check(found)
-        return preparation
-    bits = found.is_binary and range is None
-    if bits and binarize not in (None, "none"):
-        one_of("binarisation", str(binarize), POLICIES)
-        raise DataError(
-            f"Expected no binarisation of zeros and ones; got {found} and {binarize}. Leave "
-            "binarize=... out, or use range=(0, 255) if they are very dark grey."
-        )
-    preparation = Preparation(binarize or ("none" if bits else "dynamic"), range, likelihood)
-    preparation.check(found)
-    return preparation
-
-
-def _with_levels(asked: Preparation, found: Extent) -> Preparation:
-    if not isinstance(asked.likelihood, str):
-        return asked
-    is_uint8 = found.dtype == torch.uint8
-    name, argument = name_and_argument(asked.likelihood)
-    if name not in ("categorical", "ordinal"):
-        return asked
-    if not argument:
-        is_counted = 0 < found.high < MOST_LEVELS and (not is_uint8 or name == "ordinal")
-        levels = max(2, int(found.high) + 1) if is_counted else 256
-        return replace(asked, likelihood=f"{name}:{levels}")
-    if is_uint8 and asked.range is None and found.high > asked.values.high:
-        return replace(asked, range=(0.0, 256.0))
-    return asked
-
-
-def refuse_unlike(what: str, rows: Rows, like: Rows, preparation: Preparation) -> None:
-    """Refuse data that are not of one kind with the training data.
-
-    Args:
-        what: The data, for messages.
-        rows: The data.
-        like: The training data.
-        preparation: What is done to both.
-
-    Raises:
-        DataError: If the shape is another one, if only one of both is uint8 or bool, or if the
-            values are outside the range.
-    """
-    kinds = [f"{other.dtype} of shape {(len(other), *other.event_shape)}" for other in (rows, like)]
-    grey_or_bits = {rows.dtype, like.dtype} & {torch.uint8, torch.bool}
-    if rows.event_shape != like.event_shape or (rows.dtype != like.dtype and grey_or_bits):
-        raise DataError(
-            f"Expected {what} like the training data, {kinds[1]}; got {kinds[0]}. Make them agree."
-        )
-    found = extent(rows)
-    preparation.check(found)
-    if (
-        preparation.makes_bits
-        and found.is_binary
-        and preparation.binarize != "none"
-        and preparation.range is None
-    ):
-        raise DataError(
-            f"Expected {what} like the training data, uint8 values 0 to 255; got {found}. Make "
-            "them agree, or use range=(0, 255) if they are very dark grey."
         )

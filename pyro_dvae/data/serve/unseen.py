@@ -14,6 +14,7 @@ from pyro_dvae.data.read.rows import Rows
 from pyro_dvae.data.serve.kinds import Values
 from pyro_dvae.data.serve.prepare import Preparation
 from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.masked import unmasked
 from pyro_dvae.likelihoods.mixed import Mixed
 
 
@@ -27,8 +28,8 @@ def refuse_unseen(
     """Refuse data with a value that a trained model gives no probability.
 
     Args:
-        rows: The data as stored, finite, of the shape of the training data. They are read in
-            blocks.
+        rows: The data as stored, finite or missing, of the shape of the training data. They are
+            read in blocks.
         preparation: What is done to them.
         likelihood: The likelihood of the model.
         where: What the message calls the data.
@@ -71,16 +72,18 @@ def _bounds(preparation: Preparation) -> Values | None:
 
 def _inside(values: Tensor, preparation: Preparation, likelihood: Likelihood) -> Tensor:
     """Whether the model knows each value, (B, *event)."""
-    if isinstance(likelihood, Mixed):
-        return likelihood.support.inside(values.double())
+    its = unmasked(likelihood)
+    if isinstance(its, Mixed):
+        return its.support.inside(values.double()) | values.isnan()
     known = _bounds(preparation)
     is_grey = values.dtype == torch.uint8 and preparation.range is None and preparation.values.grey
     if known is None or is_grey:
         return torch.ones_like(values, dtype=torch.bool)
-    return known.contain(values)
+    return known.contain(values) | values.isnan()
 
 
 def _known(preparation: Preparation, likelihood: Likelihood, place: list[int]) -> str:
-    if isinstance(likelihood, Mixed):
-        return likelihood.support.words(place[0])
+    its = unmasked(likelihood)
+    if isinstance(its, Mixed):
+        return its.support.words(place[0])
     return str(_bounds(preparation))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,8 @@ def test_a_scan_shows_the_kind_of_each_column_and_what_to_try(tmp_path: Path) ->
         ({"a": [0.5, 1.5, 2], "b": [1.0, 2, 2.5]}, "normal"),
         ({"a": ["u", "v", "w"], "b": ["u", "v", "w"]}, "mixed"),
         ({"a": ["u", "v", "w"], "b": [1.0, 2, 2.5]}, "mixed"),
-        ({"a": [0.5, None, 1.5]}, None),
+        ({"a": [0.5, None, 1.5]}, "normal"),
+        ({"a": [0.5, math.inf, 1.5]}, None),
         (np.zeros((2, 3), bool), "bernoulli"),
         (np.full((2, 3), 200, np.uint8), "bernoulli"),
         (np.full((2, 3, 3), 0.25), "continuous-bernoulli"),

@@ -214,9 +214,10 @@ def test_binarisation_and_other_likelihoods_exclude_one_another() -> None:
 
 
 def test_fits_name_settings_that_work() -> None:
-    for values in (GREY, COUNTS, REALS, UNIT, GREY % 2, torch.tensor([[3, -5]])):
+    gaps = torch.tensor([[0.5, torch.nan], [0.1, 0.2]])
+    for values in (GREY, COUNTS, REALS, UNIT, GREY % 2, torch.tensor([[3, -5]]), gaps, gaps // 1):
         found = scan(TensorRows(values))
-        assert [fit.likelihood for fit in found.fits] == list(LIKELIHOODS)
+        assert [*(fit.likelihood for fit in found.fits), "masked"] == list(LIKELIHOODS)
         for fit in found.fits[1:]:
             if fit.fits:
                 assert fit.settings is not None

@@ -93,7 +93,7 @@ class TestChoose:
             ),
             ([0.0, 0.5], None, (0, math.nan), r"finite width"),
             ([0.0, 0.5], None, (-1e308, 1e308), r"finite width"),
-            ([0.0, math.nan], None, (0, 1), r"within the range 0 to 1; got .*nan"),
+            ([0.0, math.nan], None, (0, 1), r"no missing values for the bernoulli likelihood"),
         ],
     )
     def test_what_does_not_fit(

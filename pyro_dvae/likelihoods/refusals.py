@@ -1,0 +1,44 @@
+"""How likelihoods refuse data that they do not take."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MISSING = "NaN is a missing value: wrap the likelihood in Masked(...), which leaves such out."
+"""What a message says of missing values."""
+
+
+def refuse_unless(ok: Tensor, x: Tensor, expected: str, advice: str) -> None:
+    """Raise a ValueError unless all of `ok` is true.
+
+    The message also says what to do about missing values, if there are some.
+
+    Args:
+        ok: whether each element of x is allowed, in the shape of x.
+        x: the data.
+        expected: what the message says is expected.
+        advice: what to do, as a sentence.
+    """
+    if ok.all():
+        return
+    where = ""
+    if x.dim() == 2:
+        column = int((~ok).any(0).nonzero()[0, 0])
+        where = f" (first bad column: {column})"
+    low, high = x.min().item(), x.max().item()
+    if x.isnan().any():
+        advice = f"{MISSING} {advice}"
+    raise ValueError(
+        f"Expected {expected}; got {dtype_name(x)} values from {low:g} to {high:g}{where}. {advice}"
+    )
+
+
+def dtype_name(x: Tensor) -> str:
+    """The dtype of a tensor without `torch.`."""
+    return str(x.dtype).removeprefix("torch.")
+
+
+def is_whole(x: Tensor) -> Tensor:
+    """Whether each element is a finite whole number."""
+    return x.isfinite() & (x == x.round()) if x.is_floating_point() else torch.ones_like(x).bool()
