@@ -99,7 +99,7 @@ EstimatorOption = Annotated[
     training(
         metavar="NAME",
         help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
-        "nvil, rloo, disarm, local-expectation, rebar, relax, vimco, straight-through, "
+        "nvil, rloo, disarm, local-expectation, sum-first, rebar, relax, vimco, straight-through, "
         "gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, reinmax-rao, exact or "
         "marginal. The README of pyro_dvae/elbos explains them.",
     ),

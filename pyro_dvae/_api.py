@@ -7,6 +7,7 @@ from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
+from pyro_dvae.elbos.first_latent import SumFirstELBO
 from pyro_dvae.elbos.gumbel_softmax import GumbelSoftmaxELBO, RaoGumbelELBO
 from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
@@ -49,6 +50,7 @@ from pyro_dvae.priors import (
 from pyro_dvae.runs.config import Config, build_elbo, build_vae
 from pyro_dvae.runs.run import Run, load_run
 from pyro_dvae.runs.save import save_run
+from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
 from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.records import EpochRecord
@@ -114,8 +116,10 @@ __all__ = [
     "RlooELBO",
     "Run",
     "ScoreFunctionELBO",
+    "SemiSupervisedVAE",
     "SequentialCodes",
     "StraightThroughELBO",
+    "SumFirstELBO",
     "Terms",
     "Trainer",
     "TrainingState",

@@ -48,6 +48,8 @@ def as_data(x: Any, like: Tensor) -> Tensor:
 def as_labels(labels: Any, device: torch.device) -> Tensor:
     """Labels as a tensor on the device; integers of any size become int64.
 
+    NaN, among numbers that are whole, stands for a label that is not known. It becomes -1.
+
     Args:
         labels: (N,): a tensor, or an object that NumPy converts to an array.
         device: the model's device.
@@ -56,6 +58,10 @@ def as_labels(labels: Any, device: torch.device) -> Tensor:
         ValueError: the labels cannot be converted. The prior checks their values.
     """
     given = labels if isinstance(labels, Tensor) else _shared(_array(labels))
+    if given.dtype.is_floating_point:
+        missing = given.isnan()
+        if missing.any() and (given[~missing] == given[~missing].round()).all():
+            return given.masked_fill(missing, -1).to(device, torch.int64)
     whole = not (given.dtype.is_floating_point or given.dtype.is_complex)
     return given.to(device, torch.int64 if whole and given.dtype != torch.bool else given.dtype)
 

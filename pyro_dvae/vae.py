@@ -101,6 +101,21 @@ class DiscreteVAE(PyroModule):
         """Whether the prior is p(z|y), conditional on labels y."""
         return self.prior.takes == "labels"
 
+    observes_labels = False
+    """Whether labels are values of the first latent, as in `SemiSupervisedVAE`."""
+
+    def prior_labels(self, labels: Tensor | None) -> Tensor | None:
+        """The labels that p(z) is conditional on, of those that came with the data.
+
+        Args:
+            labels: (B,) int64, or None.
+        """
+        return labels
+
+    def check_labels(self, labels: Tensor) -> None:
+        """Raise a ValueError for labels (B,) that the model cannot take."""
+        self.prior.check_labels(labels)
+
     def __repr__(self) -> str:
         parts = [f"\n  ({name}): {one_line(part)}" for name, part in self.named_children()]
         return f"{type(self).__name__}, {num_parameters(self)}{''.join(parts)}"

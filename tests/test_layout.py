@@ -64,6 +64,7 @@ ROOMS: dict[str, set[str]] = {
         "process",
         "sequences",
     },
+    "semi_supervised": {"codes", "networks", "sequences", "tensors", "vae"},
     "data.read": {"displays", "memory"},
     "data.serve": {
         "checks",

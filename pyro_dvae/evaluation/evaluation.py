@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyro_dvae.codes import ROWS
 from pyro_dvae.evaluation.figures import Evaluation
 from pyro_dvae.evaluation.joint import evaluating
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_terms
-from pyro_dvae.evaluation.usage import Usage, UsageCounter
+from pyro_dvae.evaluation.usage import ClassCounter, Usage, UsageCounter
+from pyro_dvae.posteriors import Posterior
 from pyro_dvae.tensors import as_arguments
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ def evaluate(
         x: (N, *event), N >= 1, in the support of the likelihood: a tensor, an array or a table. It
             is converted to the dtype and the device of the model.
         labels: (N,) integers if the prior is conditional on labels; then each p(z) is p(z|y), and
-            log p(x) is log p(x|y). Otherwise None.
+            log p(x) is log p(x|y). For a `SemiSupervisedVAE` they are the classes, negative where
+            the class is not known, and `accuracy` is how often q(y|x) is right. Otherwise None.
         importance_samples: k >= 2, draws of z per datum for the importance-weighted bound; None for
             no such bound.
         exact: True for expectations and log p(x) as sums over all K^D codes, which needs
@@ -62,9 +65,16 @@ def evaluate(
         True
     """
     x, labels = as_arguments(vae, x, labels)
+    classes = ClassCounter(labels if vae.observes_labels else None)
+    labels = vae.prior_labels(labels)
     with evaluating(vae):
         prior = vae.prior_codes() if labels is None else None
     counter = UsageCounter(prior)
+
+    def count(posterior: Posterior) -> None:
+        counter.add(posterior)
+        classes.add(posterior)
+
     terms = datum_terms(
         vae,
         x,
@@ -74,7 +84,7 @@ def evaluate(
         num_samples=num_samples,
         batch_size=batch_size,
         seed=seed,
-        on_block=counter.add,
+        on_block=count,
     )
     observed = None
     if vae.likelihood.takes_missing:
@@ -82,7 +92,8 @@ def evaluate(
     num_elements = None
     if vae.likelihood.support.is_discrete:
         num_elements = x[0].numel() if observed is None else observed
-    return _summary(terms, counter.usage(), importance_samples, num_elements, observed)
+    scores = _summary(terms, counter.usage(), importance_samples, num_elements, observed)
+    return replace(scores, accuracy=classes.accuracy())
 
 
 def _summary(

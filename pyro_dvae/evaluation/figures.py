@@ -81,6 +81,9 @@ class Evaluation:
     """exp of the entropy of how often each of these codes is used, from 1 to `codes_used`."""
     num_data: int
     """N."""
+    accuracy: float | None = None
+    """The share of the data with a known class whose most probable class under q(y|x) is theirs;
+    None unless the model is a `SemiSupervisedVAE` and labels were given."""
     observed_elements: float | None = None
     """Mean number of observed elements per datum; None if the likelihood takes no missing ones."""
 
@@ -177,9 +180,10 @@ class Evaluation:
         ]
 
     def _usage(self) -> str:
+        classes = "" if self.accuracy is None else f"; class accuracy {self.accuracy:.4f}"
         return (
             f"{self.active_latents} of {len(self.information_per_latent)} latents active; "
-            f"{self.codes_used} codes used, perplexity {self.code_perplexity:.1f}"
+            f"{self.codes_used} codes used, perplexity {self.code_perplexity:.1f}{classes}"
         )
 
 

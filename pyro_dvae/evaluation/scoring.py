@@ -88,6 +88,7 @@ def datum_scores(
     """
     one_of("bound", bound, ("elbo", "importance", "exact"))
     x, labels = as_arguments(vae, x, labels)
+    labels = vae.prior_labels(labels)
     terms = datum_terms(
         vae,
         x,
@@ -121,6 +122,7 @@ def exact_terms(
         ValueError: K^D exceeds `MAX_CODES`, or x is outside the support.
     """
     x, labels = as_arguments(vae, x, labels)
+    labels = vae.prior_labels(labels)
     return datum_terms(vae, x, labels, exact=True, batch_size=batch_size)
 
 

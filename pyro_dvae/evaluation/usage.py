@@ -82,6 +82,35 @@ class UsageCounter:
         )
 
 
+class ClassCounter:
+    """Counts for how many data the most probable category of the first latent is their label.
+
+    Args:
+        labels: (N,) int64, negative where the class is not known; None to count nothing.
+    """
+
+    def __init__(self, labels: Tensor | None) -> None:
+        self.labels = labels
+        self.guesses: list[Tensor] = []
+
+    def add(self, posterior: Posterior) -> None:
+        """Add the next block of data.
+
+        Args:
+            posterior: their q(z|x).
+        """
+        if self.labels is not None:
+            self.guesses.append(posterior.marginals()[:, 0].argmax(-1))
+
+    def accuracy(self) -> float | None:
+        """The share of the data with a known class that are right; None if there are none."""
+        if self.labels is None or not (self.labels >= 0).any():
+            return None
+        known = self.labels >= 0
+        right = torch.cat(self.guesses)[known] == self.labels[known]
+        return right.double().mean().item()
+
+
 def _numbers(values: Tensor) -> tuple[float, ...]:
     return tuple(values.tolist())
 

@@ -13,6 +13,7 @@ from pyro.infer import ELBO, Trace_ELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
+from pyro_dvae.elbos.first_latent import SumFirstELBO
 from pyro_dvae.elbos.gumbel_softmax import GumbelSoftmaxELBO, RaoGumbelELBO
 from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
@@ -94,6 +95,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "rloo": _drawn(RlooELBO, least_particles=2),
     "disarm": _drawn(DisarmELBO),
     "local-expectation": _drawn(LocalExpectationELBO),
+    "sum-first": _drawn(SumFirstELBO, least_particles=2),
     "rebar": _drawn(RelaxELBO, takes_temperature=True),
     "relax": Estimator(_relax, takes_temperature=True),
     "vimco": _drawn(VimcoELBO, least_particles=2, value="S-sample bound"),

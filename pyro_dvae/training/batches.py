@@ -178,7 +178,7 @@ def check_data(
         vae.likelihood.check(x)
         for each in labels:
             if each is not None:
-                vae.prior.check_labels(each)
+                vae.check_labels(each)
     check_parts(vae, *rows)
     with (
         RandomStream(0, device),
