@@ -184,6 +184,7 @@ def test_from_scratch_needs_neither_pyro_nor_the_library() -> None:
         "swap_prior",
         "swap_likelihood",
         "own_network",
+        "semi_supervised --labels-per-class 2 5 --hidden 30 --latents 3",
     ],
 )
 def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
