@@ -15,7 +15,15 @@ from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.elbos.terms import Terms
-from pyro_dvae.evaluation import Evaluation, datum_scores, evaluate, log_marginal
+from pyro_dvae.evaluation import (
+    Evaluation,
+    Prediction,
+    datum_scores,
+    evaluate,
+    impute,
+    log_marginal,
+    predict,
+)
 from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
     Bernoulli,
@@ -106,6 +114,7 @@ __all__ = [
     "Normal",
     "Ordinal",
     "Poisson",
+    "Prediction",
     "Prior",
     "PriorTrainer",
     "RaoGumbelELBO",
@@ -135,9 +144,11 @@ __all__ = [
     "fit_prior",
     "gradient_statistics",
     "grid_size",
+    "impute",
     "load_images",
     "load_run",
     "log_marginal",
+    "predict",
     "reference_gradient",
     "save_run",
     "split",

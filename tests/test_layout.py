@@ -85,6 +85,7 @@ ROOMS: dict[str, set[str]] = {
         "networks",
         "posteriors",
         "process",
+        "streams",
         "tensors",
     },
     "training": {

@@ -3,7 +3,9 @@
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
+from pyro_dvae.evaluation.imputation import impute
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
+from pyro_dvae.evaluation.prediction import Prediction, predict
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
 
@@ -13,13 +15,16 @@ __all__ = [
     "MAX_SUMMED_CODES",
     "DatumTerms",
     "Evaluation",
+    "Prediction",
     "datum_scores",
     "datum_terms",
     "describe_codes",
     "describe_collapse",
     "evaluate",
     "exact_terms",
+    "impute",
     "log_marginal",
     "num_codes",
     "ordering",
+    "predict",
 ]

@@ -54,7 +54,7 @@ class Masked(Likelihood):
     def __init__(self, likelihood: nn.Module) -> None:
         super().__init__()
         its = completed(likelihood, Likelihood)
-        _refuse_dependent(its)
+        refuse_dependent(its)
         self.likelihood = its
         self.num_params, self.kind, self.levels = its.num_params, its.kind, its.levels
         self.cost = max(1, its.cost)  # there is no matrix product of masked data
@@ -97,11 +97,6 @@ class Masked(Likelihood):
         Raises:
             ValueError: there is such an element.
         """
-        if x.shape[-1:] == (0,) or not x.isnan().any():
-            self.likelihood.check(x)
-            return
-        if isinstance(self.likelihood, Mixed) and x.shape[-1] != sum(self.likelihood.sizes):
-            self.likelihood.check(x)  # which says how many columns are expected
         self.likelihood.check(self.filled(x))
 
     def calibrate(self, x: Tensor) -> None:
@@ -146,7 +141,8 @@ def unmasked(likelihood: Likelihood) -> Likelihood:
     return likelihood.likelihood if isinstance(likelihood, Masked) else likelihood
 
 
-def _refuse_dependent(likelihood: Likelihood) -> None:
+def refuse_dependent(likelihood: Likelihood) -> None:
+    """Raise a ValueError where the elements of a likelihood are not independent given z."""
     if isinstance(likelihood, Masked):
         raise ValueError("Expected a likelihood of complete data; got Masked. Mask it once.")
     for each in likelihood.blocks if isinstance(likelihood, Mixed) else [likelihood]:

@@ -79,7 +79,7 @@ class Mixed(Likelihood):
                 f"num_params={expected[1]}."
             )
         parts = []
-        for block, own in self._by_block(params, -2):
+        for block, own in self.by_block(params, -2):
             n = block.num_params
             parts.append(block(own[..., :n] if n > 1 else own[..., 0], 1))
         return _MixedDistribution(parts, self.sizes, self)
@@ -97,7 +97,7 @@ class Mixed(Likelihood):
                 f"shape {tuple(x.shape)}. Name one kind for each column."
             )
         start = 0
-        for block, columns in self._by_block(x):
+        for block, columns in self.by_block(x):
             if _refusal(block.check, columns):
                 for j, column in enumerate(columns.unbind(-1)):
                     reason = _refusal(block.check, column)
@@ -110,11 +110,13 @@ class Mixed(Likelihood):
 
     def features(self, x: Tensor) -> Tensor:
         """What the encoder sees of rows, (..., P): the features of each block."""
-        return torch.cat([block.features(own) for block, own in self._by_block(x)], -1)
+        return torch.cat([block.features(own) for block, own in self.by_block(x)], -1)
 
     def filled(self, x: Tensor) -> Tensor:
         """The rows, with a value that the likelihood of its column takes in place of each NaN."""
-        return torch.cat([block.filled(own) for block, own in self._by_block(x)], -1)
+        if x.shape[-1] != sum(self.sizes):
+            self.check(x)  # which says how many columns are expected
+        return torch.cat([block.filled(own) for block, own in self.by_block(x)], -1)
 
     def calibrate(self, x: Tensor) -> None:
         """Calibrate the likelihood of each block from training data (N, P).
@@ -123,7 +125,7 @@ class Mixed(Likelihood):
             ValueError: a value is outside the support of its column.
         """
         self.check(x)
-        for block, own in self._by_block(x):
+        for block, own in self.by_block(x):
             block.calibrate(own)
 
     def is_calibrated(self) -> bool:
@@ -132,10 +134,10 @@ class Mixed(Likelihood):
 
     def before_training(self, x: Tensor) -> None:
         """Call `before_training` of each block, with its columns of data (N, P)."""
-        for block, own in self._by_block(x):
+        for block, own in self.by_block(x):
             block.before_training(own)
 
-    def _by_block(self, x: Tensor, dim: int = -1) -> Iterator[tuple[Likelihood, Tensor]]:
+    def by_block(self, x: Tensor, dim: int = -1) -> Iterator[tuple[Likelihood, Tensor]]:
         """Each block's likelihood, and its columns of x, which are along `dim`."""
         for block, columns in zip(self.blocks, x.split(self.sizes, dim), strict=True):
             yield cast(Likelihood, block), columns

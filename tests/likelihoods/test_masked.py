@@ -256,7 +256,10 @@ def test_training_takes_gaps(elbo: Any) -> None:
     assert all(weight.isfinite().all() for weight in vae.parameters())
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(0.1, marks=pytest.mark.slow), 0.3, pytest.param(0.5, marks=pytest.mark.slow)],
+)
 def test_training_finds_what_columns_have_in_common(share: float) -> None:
     """Two clusters: the exact log p of the truth is known, and independent columns lose by far."""
     torch.manual_seed(1)
