@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sized
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 _NUMBERS = (bool, int, float, np.number, np.bool_)
+
+DATA_KEYS = ("data", "x", "image", "images", "img", "pixel_values")
+"""The keys under which the dicts of other libraries hold data: scikit-learn's, Hugging Face's."""
+LABEL_KEYS = ("label", "labels", "y", "target", "fine_label")
+"""Those under which they hold labels."""
+
+
+@runtime_checkable
+class _Rows(Protocol):
+    """What `pyro_dvae.data` gives: rows that are read by their numbers."""
+
+    @property
+    def event_shape(self) -> tuple[int, ...]: ...
+
+    def read(self, index: Tensor) -> Tensor: ...
+
+    def __len__(self) -> int: ...
 
 
 def as_data(x: Any, like: Tensor) -> Tensor:
@@ -19,7 +37,9 @@ def as_data(x: Any, like: Tensor) -> Tensor:
 
     Args:
         x: (N, *event): a tensor, or an object that NumPy converts to an array (an array, a
-            DataFrame, lists).
+            DataFrame of numbers, lists); rows of `pyro_dvae.data`; a dict that holds one of these
+            under one of `DATA_KEYS`, such as scikit-learn's Bunch; or a map-style data set of
+            torch, whose items are data, or pairs of data and labels.
         like: a weight of the model.
 
     Returns:
@@ -30,6 +50,7 @@ def as_data(x: Any, like: Tensor) -> Tensor:
             of rows, or has whole numbers that the dtype of `like` cannot represent. The message
             says what to pass.
     """
+    x = _held(x)
     given = x if isinstance(x, Tensor) else _shared(_array(x))
     if given.dtype.is_complex or given.layout != torch.strided:
         kind = given.dtype if given.layout == torch.strided else given.layout
@@ -83,6 +104,32 @@ def has_values(tensor: Tensor) -> bool:
     return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(tensor))
 
 
+def first_key(held: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    """The first of some keys that a dict has; None if it has none."""
+    return next((key for key in keys if key in held), None)
+
+
+def _held(x: Any) -> Any:
+    """The data that rows, a dict or a data set of torch hold; other objects as they are."""
+    if isinstance(x, Mapping):
+        key = first_key(x, DATA_KEYS)
+        if key is None:
+            raise ValueError(
+                f"Expected a dict with data under {', '.join(DATA_KEYS)}; got one with the keys "
+                f"{', '.join(map(str, list(x)[:8]))}. Pass the array alone."
+            )
+        return x[key]
+    if isinstance(x, _Rows):
+        return x.read(torch.arange(len(x), device="cpu"))
+    if isinstance(x, torch.utils.data.Dataset) and isinstance(x, Sized) and len(x) > 0:
+        items = [x[i] for i in range(len(x))]
+        data = [_held(i) if isinstance(i, Mapping) else i for i in items]
+        data = [i[0] if isinstance(i, (tuple, list)) else i for i in data]
+        same = all(isinstance(row, Tensor) for row in data)
+        return torch.stack(data) if same else np.stack([np.asarray(row) for row in data])
+    return x
+
+
 def _array(x: Any) -> np.ndarray[Any, Any]:
     """An array of real numbers or bools."""
     name, module = type(x).__name__, type(x).__module__.partition(".")[0]
@@ -95,8 +142,6 @@ def _array(x: Any) -> np.ndarray[Any, Any]:
         advice = "Pass x.toarray()."
     elif hasattr(x, "dataset"):
         advice = "Pass one tensor of all rows: torch.cat([batch[0] for batch in loader])."
-    elif isinstance(x, torch.utils.data.Dataset):
-        advice = "Pass one tensor of all rows: torch.stack([row[0] for row in dataset])."
     if not (isinstance(x, list) or hasattr(x, "__array__")):
         raise ValueError(f"Expected data as a tensor, an array or a table; got {name}. {advice}")
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
@@ -116,7 +161,8 @@ def _array(x: Any) -> np.ndarray[Any, Any]:
     if array.dtype.kind not in "biuf":
         raise ValueError(
             f"Expected data of numbers; got {name} of {_element(array)}. Pass only the numeric "
-            "columns, or replace all other values by numbers."
+            "columns, or replace all other values by numbers, as pyro_dvae.data.as_rows does with "
+            "the names in a table."
         )
     return array
 

@@ -65,7 +65,7 @@ ROOMS: dict[str, set[str]] = {
         "sequences",
     },
     "semi_supervised": {"codes", "networks", "sequences", "tensors", "vae"},
-    "data.read": {"displays", "memory"},
+    "data.read": {"displays", "memory", "tensors"},
     "data.serve": {
         "checks",
         "contracts",

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from pyro_dvae import BinaryImages
+from pyro_dvae.data import SubsetRows, as_rows
 from pyro_dvae.tensors import as_data, as_labels
 
 BITS = np.array([[0, 1, 1], [1, 0, 0], [1, 1, 0], [0, 0, 1]])
@@ -63,6 +64,39 @@ def test_what_fits_is_not_copied(device: torch.device) -> None:
     assert as_data(x, x) is x
 
 
+class _Items(Dataset[Any]):
+    """A data set of what a list holds."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda x: {"data": x.numpy(), "target": [1, 2]},
+        lambda x: {"label": [1, 2], "image": x.tolist()},
+        lambda x: TensorDataset(x),
+        lambda x: TensorDataset(x, torch.arange(len(x))),
+        lambda x: _Items([{"x": row.numpy(), "label": 3} for row in x]),
+        lambda x: as_rows(x),
+        lambda x: SubsetRows(as_rows(x.flip(0)), torch.arange(len(x)).flip(0)),
+        lambda x: pd.DataFrame(x.numpy()),
+        lambda x: as_rows(pd.DataFrame(x.numpy())),
+    ],
+)
+def test_what_holds_data_is_taken(held: Callable[[torch.Tensor], Any]) -> None:
+    x = torch.randn(4, 3, dtype=torch.float64)
+    like = torch.zeros(1, dtype=torch.float32)
+    assert torch.equal(as_data(held(x), like), x.float())
+
+
 class _Sparse:
     __module__ = "scipy.sparse"
 
@@ -72,7 +106,8 @@ _TENSOR = torch.tensor(BITS).float()
 # Name -> what cannot be data, and what the message must name.
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "DataLoader": (lambda: DataLoader(TensorDataset(_TENSOR)), r"DataLoader\. .*torch\.cat"),
-    "Dataset": (lambda: TensorDataset(_TENSOR), r"TensorDataset\. .*torch\.stack"),
+    "empty Dataset": (lambda: TensorDataset(_TENSOR[:0]), "got TensorDataset"),
+    "dict of other keys": (lambda: {"a": _TENSOR, "b": 1}, "under data, x, .* with the keys a, b"),
     "pair": (lambda: (_TENSOR, torch.arange(4)), r"tuple\. Pass x and its labels as two"),
     "BinaryImages": (
         lambda: BinaryImages(torch.zeros(2, 3, 3, dtype=torch.uint8)),
@@ -83,7 +118,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a name of a file": (lambda: "x.npy", "got str"),
     "ragged list": (lambda: [[1, 0], [1]], "list"),
     "text": (lambda: np.array([["a", "b"]]), "of <U1"),
-    "column of text": (lambda: pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}), "of str"),
+    "column of text": (
+        lambda: pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}),
+        r"of str.*pyro_dvae\.data\.as_rows",
+    ),
     "dates": (lambda: np.array(["2020-01-01"], dtype="M8[D]"), "datetime64"),
     "masked": (lambda: np.ma.masked_array(BITS, mask=BITS == 0), "without gaps"),
     "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "complex64"),

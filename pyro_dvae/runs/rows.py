@@ -117,7 +117,10 @@ def prepared_rows(
                     f"Expected {name}=... with a file or a part of the data; got it with values. "
                     "Leave it out."
                 )
-        rows = number_by(as_rows(_in_order(what, data.columns), labels), data.label_names)
+        values = _in_order(what, data.columns)
+        is_table = data.columns is not None and hasattr(values, "iloc")
+        names = {"levels": data.levels, "dates": data.reading.dates} if is_table else {}
+        rows = number_by(as_rows(values, labels, **names), data.label_names)
         return _served(vae, data, event_shape, rows, "the values")
     if labels is not None:
         raise ValueError(f"Expected labels=... with values; got them with {what}. Leave them out.")

@@ -420,7 +420,6 @@ class _Pairs:
         (DataLoader(_ROWS), r"Expected data as .*; got DataLoader\. .*torch\.cat"),
         (iter(DataLoader(_ROWS)), "Expected data as .*; got _SingleProcess"),
         ((row for row in _BITS), "Expected data as .*; got generator"),
-        (_ROWS, r"got TensorDataset\. .*torch\.stack"),
         ((_BITS, None, None), r"Expected data x, or a pair \(x, labels\); got a tuple of 3"),
         ("train.csv", "Expected data as .*; got str"),
         (_Pairs(), r"Expected a tensor, or a pair .*; got dict from _Pairs"),

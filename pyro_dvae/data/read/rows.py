@@ -13,7 +13,7 @@ from pyro_dvae.data.read.labels import checked_labels
 Levels = Mapping[str, tuple[str, ...]]
 """Name of a column -> the names of its levels 0, 1, ..."""
 
-NO_LEVELS: Levels = MappingProxyType({})
+NO_LEVELS: Levels = {}
 
 
 class Rows(Protocol):

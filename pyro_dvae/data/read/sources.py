@@ -11,6 +11,7 @@ import torch
 
 from pyro_dvae.data.read.array_rows import ArrayRows, array_file
 from pyro_dvae.data.read.arrays import SUFFIXES, read_arrays
+from pyro_dvae.data.read.datasets import as_rows
 from pyro_dvae.data.read.errors import DataError, reading, refuse_too_large, user_path
 from pyro_dvae.data.read.extent import row_bytes
 from pyro_dvae.data.read.folders import image_folder
@@ -30,12 +31,13 @@ _OPTIONS = {
     "an IDX file": ("labels",),
     "a folder of IDX files": (),
     "a folder of images": ("size", "channels"),
+    "values of a program": TableOptions._fields,
 }
 """Kind of data -> the options of `open_source` that it takes."""
 
 
 def open_source(
-    data: str | Path | None = None,
+    data: Any = None,
     *,
     data_dir: str | Path | None = None,
     key: str | None = None,
@@ -66,7 +68,8 @@ def open_source(
             ``TORCHVISION_SETS``; None is MNIST, or else the bundled sample of it. A path leads to
             a ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.parquet`` or IDX file, to a folder of
             MNIST's four IDX files, or to a folder of images. A name comes before a path of the
-            same spelling: write ``./mnist`` for the folder.
+            same spelling: write ``./mnist`` for the folder. Or values that a program holds, a
+            table of pandas say, of the kinds that `as_rows` takes.
         data_dir: The folder that holds the files of a named data set.
         key: The name of the array in a ``.npz`` file.
         columns: The columns of a table to take, by name or by number, counted from 0; ``"3-7"``
@@ -74,7 +77,7 @@ def open_source(
             one that counts the rows.
         drop: The columns of a table to leave out.
         labels: Where the labels are: a column of a table, an array of a ``.npz`` file, or a file
-            of its own with one label per row.
+            of its own with one label per row; for values, also one label per row.
         ids: The column of a table that names the rows.
         nominal: The columns of a table whose numbers are names, such as 4, 6 and 8 cylinders.
         dates: Whether the dates in a table become numbers, days since 1970-01-01; else they are
@@ -105,11 +108,23 @@ def open_source(
         raise DataError(
             f"Expected a height and a width of at least 1; got {size}. Use size=(28, 28), say."
         )
+    if data is not None and not isinstance(data, (str, Path)):
+        return _of_values(data, options)
     if data is None or data in DATA_SETS + TORCHVISION_SETS:
         source = _named(None if data is None else str(data), options)
     else:
         source = _in_files(data, options)
     return source._replace(arguments={"data": data, **options})
+
+
+def _of_values(data: Any, options: dict[str, Any]) -> Source:
+    """Take values that a program holds; labels beside them are not among the arguments."""
+    _check_options("values of a program", options)
+    labels = options.get("labels")
+    others = {name: value for name, value in options.items() if name != "labels"}
+    rows = as_rows(data, labels, **others)
+    named = {"labels": labels} if isinstance(labels, (str, int)) else {}
+    return Source("values", "memory", rows, None, None, {**others, **named})
 
 
 def _named(name: str | None, options: dict[str, Any]) -> Source:

@@ -73,33 +73,37 @@ def table_file(path: Path, header: bool | None = None, **options: Any) -> TableR
         )
     with reading(path, "a whole table of numbers or names"):
         if is_parquet:
-            rows = frame_rows(_read_parquet(path), str(path), chosen)
+            rows = frame_rows(_read_parquet(path), str(path), chosen, is_file=True)
             rows.reread = partial(_reread_file, path, None, options)
             return rows
         as_text = [name for name, levels in chosen.levels.items() if levels != BITS]
         table = read_text(path, header, as_text)
-        rows = _rows(table.names, table.frame, str(path), chosen, table.notices, table.text)
+        names, frame, notices, text = table
+        rows = _rows(names, frame, str(path), chosen, notices, text, _index(names, frame))
         rows.reread = partial(_reread_file, path, header, options)
         return rows
 
 
-def frame_rows(frame: Any, where: str, chosen: TableOptions) -> TableRows:
+def frame_rows(frame: Any, where: str, chosen: TableOptions, *, is_file: bool = False) -> TableRows:
     """Take a data frame of pandas as rows.
 
     Args:
         frame: The data frame. The names of its index are the names of the rows, where it has some.
         where: What messages call it.
         chosen: Which columns are taken, and as what.
+        is_file: Whether a column that counts the rows is left out, as in files.
 
     Raises:
         DataError: As `table_file`.
     """
     import pandas as pd  # type: ignore[import-untyped, unused-ignore]
 
-    named = not isinstance(frame.index, pd.RangeIndex) and frame.index.nlevels == 1
+    counts = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
+    named = frame.index.nlevels == 1 and not counts
     ids = tuple(map(str, frame.index)) if named and frame.index.is_unique else None
     names = [str(name) for name in frame.columns]
-    rows = _rows(names, frame, where, chosen, [], lambda i: _text(frame.iloc[:, i]), ids)
+    index = _index(names, frame) if is_file else None
+    rows = _rows(names, frame, where, chosen, [], lambda i: _text(frame.iloc[:, i]), index, ids)
     rows.reread = partial(_reread_frame, frame, where, chosen)
     return rows
 
@@ -132,12 +136,12 @@ def _rows(
     chosen: TableOptions,
     notices: list[str],
     text: Any,
+    index: int | None,
     ids: tuple[str, ...] | None = None,
 ) -> TableRows:
     """The columns that are asked for, as numbers."""
     if not len(frame):
         raise DataError(f"Expected at least one row in {where}; got none. Add data.")
-    index = _index(names, frame)
     taken = _taken(names, chosen, index, where)
     if index is not None and index not in taken:
         column, counts = frame.iloc[:, index], counts_rows(frame.iloc[:, index])
