@@ -17,6 +17,7 @@ from pyro_dvae import (
     Bernoulli,
     BinaryImages,
     Categorical,
+    ConditionalPrior,
     ConvDecoder,
     ConvEncoder,
     DiscreteVAE,
@@ -150,6 +151,20 @@ def test_the_rows_that_fit_kept_apart_are_found_again() -> None:
     assert held_out is not None
     best = [record.validation_elbo for record in records if record.is_best][-1]
     assert evaluate(run.vae, held_out).elbo == pytest.approx(best, rel=1e-5)
+
+
+def test_a_conditional_prior_gets_the_labels(pdvae: Run) -> None:
+    source = np.random.default_rng(0)
+    x, y = source.integers(0, 2, (40, 4)), source.choice(["u", "v", "w"], 40)
+    vae = model((4,), Bernoulli(), prior=ConditionalPrior(D, K, 3, 5))
+    run = save_run("run", vae, x, labels=y, validation=8)
+    assert (run.config.prior, run.config.num_classes) == ("conditional:5", 3)
+    assert run.score(x, labels=y).shape == (40,)
+    with pytest.raises(ValueError, match="Expected labels for the values"):
+        run.score(x)
+    assert pdvae("evaluate", "run", "--split=validation")[0] == 0
+    with pytest.raises(ValueError, match="num_classes=3; got data of num_classes=2"):
+        save_run("other", vae, x, labels=np.where(y == "w", "u", y))
 
 
 def test_a_file_and_a_test_part(pdvae: Run) -> None:
