@@ -68,11 +68,6 @@ class Bernoulli(Likelihood):
         """sum_p max(l_p, 0), (...): the most that x l and the softplus can have in common."""
         return params.relu().sum(-1)
 
-    @torch.no_grad()
-    def log_prob_and_gradient(self, params: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Log p(x|z), (...), and its gradient x - g, (..., P), of logits (..., P), data (B, P)."""
-        return _log_prob(params, x), params.sigmoid().neg_().add_(x)
-
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = sigmoid(params)."""
         return params.sigmoid()
@@ -92,7 +87,9 @@ def _log_prob(logits: Tensor, x: Tensor) -> Tensor:
     w = torch.sub(logits, rest, alpha=2).sigmoid_()  # sigmoid(-|l|); -log(1 + e^-|l|) = log(1-w)
     rest = torch.addcmul(rest, logits, x, value=-1)  # 0 if x is 1 and l > 0, or x is 0 and l < 0
     # A logarithm costs more than many products. So four elements share one logarithm:
-    # (1 - v)(1 - w) = 1 - (v + w - v w), which loses no digits.
+    # (1 - v)(1 - w) = 1 - (v + w - v w), which loses no digits. That saves 1 % of a REINFORCE step
+    # and 3 % of an RLOO step with 4 particles; this function saves 4 % and 9 % against torch's own
+    # (examples/benchmarks/step_pieces.py).
     for _ in range(2):
         if w.shape[-1] % 2 == 0:
             v, w = w.chunk(2, -1)

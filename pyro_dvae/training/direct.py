@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.codes import code_logits, log_exponentials, one_hot
 from pyro_dvae.guides import MeanFieldGuide
-from pyro_dvae.likelihoods import Bernoulli
-from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.priors import LearnedPrior, UniformPrior
 from pyro_dvae.vae import DiscreteVAE
 
@@ -53,6 +51,9 @@ def gradient_without_traces(
 
         1/B [w_d q (log q - log p - KL_d) - 1/S sum_s A_s (z_s - q)].
 
+    Against the traces this saves 20 % of a REINFORCE step and 15 % of an RLOO step with 4
+    particles; against autograd of the same loss, 5 % and 2 % (examples/benchmarks/step_pieces.py).
+
     Args:
         vae: a model that `needs_no_traces`.
         elbo: the ELBO, which has S, w and A.
@@ -72,8 +73,9 @@ def gradient_without_traces(
         log_q = logits - logits.logsumexp(-1, keepdim=True)
         each = log_q.expand(num, *log_q.shape) if num > 1 else log_q
         code = one_hot((each - log_e(each)).argmax(-1), log_q.shape[-1], dtype=log_q.dtype)
-    signal, params, in_params = _log_likelihood(vae, code, x)
+    log_likelihood = vae.decode(code).log_prob(x)
     with torch.no_grad():
+        signal = log_likelihood.detach()
         q = log_q.exp()
         # A category of probability 0 contributes nothing, although its logarithm is -inf.
         log_ratio = (log_q - log_p).masked_fill_(q == 0, 0)
@@ -86,7 +88,8 @@ def gradient_without_traces(
         in_logits = (log_ratio - kl_latent.unsqueeze(-1)).mul_(q).mul_(weight)
         in_logits -= score.sum(0) if num > 1 else score
         loss = kl_latent.sum() - signal.sum() / num
-        found = [(logits, in_logits), (params, in_params.mul_(-1 / (num * size)))]
+        in_likelihood = torch.full_like(signal, -1 / (num * size))
+        found = [(logits, in_logits), (log_likelihood, in_likelihood)]
         if isinstance(log_p, Tensor) and log_p.requires_grad:
             found.append((log_p, (q * -weight).sum_to_size(log_p.shape)))
     found = [pair for pair in found if pair[0].requires_grad]
@@ -106,23 +109,3 @@ def _log_p(vae: DiscreteVAE, labels: list[Tensor]) -> Tensor | float | None:
         return -math.log(prior.logits.shape[-1])
     logits = prior.logits if type(prior) is LearnedPrior else code_logits(vae.prior_codes(*labels))
     return None if logits is None else logits.log_softmax(-1)
-
-
-def _log_likelihood(vae: DiscreteVAE, code: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log p(x|z), a tensor with a graph that it depends on, and its gradient in that tensor."""
-    params, likelihood = vae.decoder(code), cast(Any, vae.likelihood)
-    lead = code.shape[:-2]
-    rest = params.shape[len(lead) :]
-    is_bernoulli = type(likelihood) is Bernoulli
-    own = is_bernoulli or type(likelihood).forward is Likelihood.forward
-    if own and likelihood.num_params == 1 and rest == x.shape[1:]:
-        flat = params.reshape(*lead, -1)
-        flat_x = x.reshape(x.shape[0], -1).to(flat.dtype)
-        if is_bernoulli:
-            value, gradient = likelihood.log_prob_and_gradient(flat, flat_x)
-            return value, params, gradient.view(params.shape)
-        log_prob = likelihood.log_prob(flat, flat_x)
-    else:
-        event_dim = len(rest) - (likelihood.num_params > 1)
-        log_prob = likelihood(params, event_dim).log_prob(x)
-    return log_prob.detach(), log_prob, torch.ones_like(log_prob)

@@ -42,6 +42,15 @@ def test_step_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_step_pieces(tmp_path: Path) -> None:
+    options = ["--rounds=2", "--steps=2"]
+    saved, said = run("step_pieces", *options, cwd=tmp_path)
+    assert {"no traces", "Layers", "FusedAdam.take_step"} <= saved.keys()
+    assert all(row.keys() == {"REINFORCE", "RLOO 4"} for row in saved.values())
+    assert all(name in said for name in saved)
+
+
+@pytest.mark.slow
 def test_time_to_elbo(tmp_path: Path) -> None:
     targets = ["-500", "-220", "-1"]
     options = ["--epochs=2", "--hidden", "64", "32", "--estimators=reinforce,rloo", "--threads=1"]
