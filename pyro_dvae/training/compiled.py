@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Sequence
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, cast
 
@@ -122,16 +120,11 @@ class CompiledBackward(Backward):
             fullgraph=True,
             dynamic=False,
             backend=self.backend,
-            options={"guard_filter_fn": _without_networks} if self._knows_networks() else None,
         )
         with torch._dynamo.config.patch(trace_autograd_ops=True):  # the graph has a gradient in it
             result = compiled(*args)
         self._compiled = compiled
         return result
-
-    def _knows_networks(self) -> bool:
-        owners = {type(module).__module__.partition(".")[0] for module in self.vae.modules()}
-        return owners <= {"torch", "pyro_dvae"}
 
     def _differentiate(
         self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor
@@ -153,13 +146,3 @@ class CompiledBackward(Backward):
             lead = (num, self.batch_size) if num > 1 else (self.batch_size,)
             self._draws = weight.new_empty((*lead, *shape))
         return self._draws
-
-
-def _without_networks(guards: Sequence[Any]) -> list[bool]:
-    """Which guards to keep, the conditions that torch checks before each use of a graph.
-
-    Most of some 400 guards check whether a layer has changed. The layers of the library and of
-    torch hold nothing but weights, which are inputs of the graph, and `notice_changes` looks for
-    changes once per epoch.
-    """
-    return [not re.search(r"\.vae\b|_weights|^G\[", guard.name) for guard in guards]
