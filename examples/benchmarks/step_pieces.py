@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_dvae import (
@@ -39,7 +39,6 @@ from pyro_dvae import (
 )
 from pyro_dvae.codes import draw_codes, latent_kl_divergence
 from pyro_dvae.likelihoods import bernoulli
-from pyro_dvae.networks.mlp import Layers
 from pyro_dvae.training import backward, direct
 
 CODE = (4, 8)  # D, K
@@ -62,11 +61,6 @@ def plain_adam(trainer: Trainer) -> AbstractContextManager[None]:
     """Torch's own fused Adam, with its `step`."""
     trainer.optimizer._is_plain = False
     return nullcontext()
-
-
-def plain_layers(_: Trainer) -> AbstractContextManager[None]:
-    """Call each layer as a module."""
-    return _patched(Layers, "forward", nn.Sequential.forward)
 
 
 def one_logarithm_each(logits: Tensor, x: Tensor) -> Tensor:
@@ -128,7 +122,6 @@ PIECES = [
     Piece("gradient written out", autograd_of_all),
     Piece("four logarithms in one", with_log_prob(one_logarithm_each)),
     Piece("Bernoulli's _log_prob, to torch's BCE", with_log_prob(torch_bce)),
-    Piece("Layers", plain_layers),
     Piece("FusedAdam.take_step", plain_adam),
 ]
 

@@ -10,41 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
-from torch.nn.modules import module
 
 from pyro_dvae.checks import dropout_share
 from pyro_dvae.displays import named
 
 
-class Layers(nn.Sequential):
-    """Linear layers and ReLUs, computed without calling each as a module.
-
-    This is faster, because calling a module takes as long as computing a small layer. A layer is
-    called as a module if it is of another class, if its `forward` was replaced, or if it has a
-    hook.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(..., size of the first) -> (..., size of the last)."""
-        everywhere = module._has_any_global_hook()
-        for layer in self._modules.values():
-            watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-            own = watched or layer._backward_pre_hooks or "forward" in layer.__dict__
-            if own or everywhere or type(layer) not in (nn.Linear, nn.ReLU):
-                input = layer(input)
-            elif weights := layer._parameters:
-                input = linear(input, cast(Tensor, weights["weight"]), weights["bias"])
-            else:
-                input = torch.relu(input)
-        return input
-
-
-def mlp(sizes: Sequence[int], dropout: float = 0.0) -> Layers:
+def mlp(sizes: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
     """Linear layers of the given sizes, with a ReLU after each but the last.
 
     Args:
@@ -62,7 +35,7 @@ def mlp(sizes: Sequence[int], dropout: float = 0.0) -> Layers:
             if dropout:
                 layers.append(nn.Dropout(dropout))
         layers.append(nn.Linear(size_in, size_out))
-    return Layers(*layers)
+    return nn.Sequential(*layers)
 
 
 class MLPEncoder(nn.Module):

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from pyro_dvae import MLPDecoder, MLPEncoder
-from pyro_dvae.networks.mlp import mlp
 
 
 @pytest.mark.parametrize("event", [(784,), (28, 28), (27, 33), (131, 2), (3, 8, 8), (1,)])
@@ -29,27 +28,3 @@ def test_default_is_the_tutorials() -> None:
 def test_wrong_shape_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"shape \(B, 28, 28\); got \(5, 784\)"):
         MLPEncoder((28, 28), 2, 3)(torch.zeros(5, 784))
-
-
-class TestLayers:
-    """Called as one they are what they are one by one."""
-
-    def test_numbers(self) -> None:
-        layers, x = mlp([5, 4, 3, 2]), torch.randn(7, 5)
-        assert torch.equal(layers(x), nn.Sequential(*layers)(x))
-        names = ("weight", "bias")
-        assert list(layers.state_dict()) == [f"{i}.{n}" for i in (0, 2, 4) for n in names]
-
-    def test_a_hook_sees_its_layer(self) -> None:
-        layers, seen = mlp([5, 4, 2]), []
-        layers[1].register_forward_hook(lambda *_: seen.append("forward"))
-        layers[2].register_full_backward_hook(lambda *_: seen.append("backward"))
-        layers[0].register_forward_pre_hook(lambda *_: seen.append("before"))
-        layers(torch.randn(7, 5)).sum().backward()
-        assert seen == ["before", "forward", "backward"]
-
-    def test_another_layer_is_called(self) -> None:
-        layers, x = mlp([5, 4, 2]), torch.randn(7, 5)
-        torch.nn.utils.parametrizations.weight_norm(layers[0])
-        layers[1] = nn.Tanh()
-        assert torch.equal(layers(x), nn.Sequential(*layers)(x))
