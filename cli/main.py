@@ -19,7 +19,9 @@ from .fit import fit
 from .fit_prior import fit_prior
 from .gradients import gradients
 from .help import Command
+from .impute import impute
 from .info import info
+from .predict import predict
 from .reconstruct import reconstruct
 from .sample import sample
 from .score import score
@@ -42,6 +44,8 @@ COMMANDS = (
     encode,
     decode,
     score,
+    impute,
+    predict,
     evaluate,
     compare,
     info,

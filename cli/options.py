@@ -114,6 +114,23 @@ RunDataOption = Annotated[
         "is read in the same way as the run's data were.",
     ),
 ]
+RunInputOption = Annotated[
+    str,
+    your_data(
+        "--input",
+        "--data",
+        help="A file, which is read in the same way as the run's data were; or train, validation "
+        "or test, which are the parts of the run's data.",
+    ),
+]
+CodeDrawsOption = Annotated[
+    int,
+    typer.Option(
+        "--iw-samples",
+        help="The number of codes drawn per datum, where there are too many codes to sum over.",
+        min=2,
+    ),
+]
 InputOption = Annotated[
     Path | None,
     your_data(

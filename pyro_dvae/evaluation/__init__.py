@@ -5,6 +5,7 @@ from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
 from pyro_dvae.evaluation.imputation import impute
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
+from pyro_dvae.evaluation.observed import sums_over_codes
 from pyro_dvae.evaluation.prediction import Prediction, predict
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
@@ -27,4 +28,5 @@ __all__ = [
     "num_codes",
     "ordering",
     "predict",
+    "sums_over_codes",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -242,8 +242,22 @@ def codes_to_draw(
             f"Expected at most {MAX_CODES} codes to sum over; got K^D = {describe_codes(*shape)}. "
             "Use exact=None, which draws codes where there are more."
         )
-    cost = total * x[0].numel() * max(1, vae.likelihood.cost)
     if exact is None:
-        exact = total <= MAX_CODES and cost <= _MOST_NUMBERS
+        exact = sums_over_codes(vae, shape, x.shape[1:])
     size = max(1, _TABLE_ELEMENTS // (total if exact else num_draws))
     return (None, size) if exact else (num_draws, size)
+
+
+def sums_over_codes(
+    vae: DiscreteVAE, code_shape: Sequence[int], event_shape: Sequence[int]
+) -> bool:
+    """Whether `impute` and `predict` sum over all codes, where the caller does not say it.
+
+    Args:
+        vae: the model.
+        code_shape: (D, K).
+        event_shape: the shape of a datum.
+    """
+    total = num_codes(*code_shape)
+    cost = total * math.prod(event_shape) * max(1, vae.likelihood.cost)
+    return total <= MAX_CODES and cost <= _MOST_NUMBERS

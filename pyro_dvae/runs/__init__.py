@@ -12,6 +12,7 @@ from pyro_dvae.runs.config import (
     preparation_of,
 )
 from pyro_dvae.runs.estimators import estimator_of
+from pyro_dvae.runs.filled import Filled, column_number, fill_rows, filled_table, predict_rows
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.log import (
     METRICS,
@@ -48,6 +49,7 @@ __all__ = [
     "STATE",
     "Config",
     "DataRecord",
+    "Filled",
     "PreparedRows",
     "Run",
     "RunInfo",
@@ -59,11 +61,14 @@ __all__ = [
     "build_vae",
     "check_source",
     "column_names",
+    "column_number",
     "data_to_json",
     "decode_blocks",
     "encode_blocks",
     "estimator_of",
     "example_images",
+    "fill_rows",
+    "filled_table",
     "inspect_run",
     "is_nominal",
     "label_column",
@@ -76,6 +81,7 @@ __all__ = [
     "newest_run",
     "number_labels",
     "own_code",
+    "predict_rows",
     "preparation_of",
     "read_config",
     "read_epochs",

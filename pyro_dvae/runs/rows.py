@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from pyro_dvae.data import (
     PARTS,
     DataError,
+    Preparation,
     Rows,
     ServedRows,
     Splits,
@@ -27,6 +29,8 @@ from pyro_dvae.data import (
     refuse_unseen,
     scan,
 )
+from pyro_dvae.likelihoods import Masked
+from pyro_dvae.likelihoods.names import masked
 from pyro_dvae.runs.config import Config, preparation_of
 
 if TYPE_CHECKING:
@@ -107,6 +111,7 @@ def prepared_rows(
     data_dir: str | Path | None,
     key: str | None,
     labelled: bool,
+    gaps: bool = False,
 ) -> PreparedRows:
     """What `Run.rows` returns; the arguments are explained there."""
     config = data.config
@@ -121,7 +126,7 @@ def prepared_rows(
         is_table = data.columns is not None and hasattr(values, "iloc")
         names = {"levels": data.levels, "dates": data.reading.dates} if is_table else {}
         rows = number_by(as_rows(values, labels, **names), data.label_names)
-        return _served(vae, data, event_shape, rows, "the values")
+        return _served(vae, data, event_shape, rows, "the values", gaps)
     if labels is not None:
         raise ValueError(f"Expected labels=... with values; got them with {what}. Leave them out.")
     if isinstance(what, str) and what in PARTS:
@@ -141,7 +146,7 @@ def prepared_rows(
     if isinstance(what, str) and not Path(what).suffix and not os.path.exists(what):
         raise ValueError(f"Expected {', '.join(PARTS)}, or a file; got {what[:80]!r}. Name one.")
     rows = open_file(data, what, key, labelled and config.num_classes > 0)
-    return _served(vae, data, event_shape, rows, str(what))
+    return _served(vae, data, event_shape, rows, str(what), gaps)
 
 
 def _in_order(values: Any, columns: Sequence[str] | None) -> Any:
@@ -158,19 +163,34 @@ def _in_order(values: Any, columns: Sequence[str] | None) -> Any:
 
 
 def _served(
-    vae: DiscreteVAE, data: DataRecord, event_shape: tuple[int, ...], rows: Rows, name: str
+    vae: DiscreteVAE,
+    data: DataRecord,
+    event_shape: tuple[int, ...],
+    rows: Rows,
+    name: str,
+    gaps: bool,
 ) -> PreparedRows:
     """Rows that the model has not seen yet, checked and served."""
     config = data.config
     found = scan(rows)
-    wrong = complaint(found)
+    wrong = complaint(found, trained=True)
     if wrong is not None:
         raise DataError(f"{name}: {wrong}")
     check_shape((len(rows), *rows.event_shape), event_shape)
     preparation = preparation_of(config, event_shape)
+    if gaps and not preparation.takes_missing:
+        preparation = _with_gaps(preparation)
     refuse_unseen(rows, preparation, vae.likelihood, name, data.columns)
     x = ServedRows(rows, preparation, config.seed, found.extent)
     return PreparedRows(x, rows, rows.labels, name)
+
+
+def _with_gaps(preparation: Preparation) -> Preparation:
+    """The same preparation of data with missing values."""
+    its = preparation.likelihood
+    binarize = "dynamic" if preparation.binarize == "static" else preparation.binarize
+    likelihood = masked(its) if isinstance(its, str) else Masked(its)
+    return replace(preparation, likelihood=likelihood, binarize=binarize)
 
 
 def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: bool) -> Rows:

@@ -35,6 +35,7 @@ class Run(RunInfo):
         data_dir: str | Path | None = None,
         key: str | None = None,
         labelled: bool = False,
+        gaps: bool = False,
     ) -> PreparedRows:
         """Data as the model takes them: a part of the run's own, or a file or an array like them.
 
@@ -48,6 +49,8 @@ class Run(RunInfo):
             data_dir: the folder that the run's data lie in now, if that is another one.
             key: the name of an array in a `.npz` file, where it is not the one of the run's data.
             labelled: whether a model that is conditional on labels cannot do without them here.
+            gaps: whether values may be missing also where the model was trained on complete data,
+                as `impute` and `predict` can do with.
 
         Raises:
             ValueError: the data are not there, have changed, or are none that the model takes.
@@ -64,6 +67,7 @@ class Run(RunInfo):
             data_dir=data_dir,
             key=key,
             labelled=labelled,
+            gaps=gaps,
         )
 
     def encode(self, what: Any, *, probabilities: bool = False, key: str | None = None) -> Tensor:

@@ -86,8 +86,8 @@ def test_options_of_one_name_have_the_same_words() -> None:
                 words[parameter.opts[0]].add(parameter.help.partition(" If left out:")[0])
     differ = {option for option, texts in words.items() if len(texts) > 1}
     # These mean different things: what is written, of which model, and how many of what.
-    own = {"--batch-size", "--data", "--data-dir", "--force", "--iw-samples", "--num", "--output"}
-    assert differ <= own | {"--means", "--draws"}
+    own = {"--batch-size", "--data", "--data-dir", "--force", "--input", "--iw-samples", "--num"}
+    assert differ <= own | {"--means", "--draws", "--output"}
 
 
 def test_options_of_fit_are_in_groups(show: Callable[..., str]) -> None:

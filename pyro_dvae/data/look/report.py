@@ -90,12 +90,17 @@ def suggest(scan: Scan) -> Fit | None:
     return None
 
 
-def complaint(scan: Scan) -> str | None:
-    """Say in one line why no model can be trained on the data; None if one can."""
-    if scan.num_infinite or scan.low is None:
+def complaint(scan: Scan, *, trained: bool = False) -> str | None:
+    """Say in one line why no model can be trained on the data; None if one can.
+
+    Args:
+        scan: What was found.
+        trained: Whether the model is trained already, so that columns may be empty.
+    """
+    if scan.num_infinite or (scan.low is None and not trained):
         return f"Expected finite numbers; got {_bad(scan)}. Drop or replace such values."
     empty = [column.name for column in scan.columns or () if column.low is None]
-    if empty:
+    if empty and not trained:
         return (
             f"Expected finite numbers in each column; got none in column {empty[0]!r}. Leave it "
             f"out with drop={empty}."

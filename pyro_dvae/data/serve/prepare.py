@@ -229,6 +229,18 @@ class Preparation:
         bits = serve_bits(kept, generator)
         return torch.where(kept.isnan(), kept, bits) if self.takes_missing else bits
 
+    def restore(self, x: Tensor) -> Tensor:
+        """Stored values of what the likelihood takes: the inverse of what was done to them.
+
+        Args:
+            x: Any shape. A level becomes the middle of the values that it was cut from.
+        """
+        if self.range is None:
+            return x
+        low, high = self.range
+        levels = None if self.makes_bits else self.values.levels
+        return low + (high - low) * (x if levels is None else (x + 0.5) / levels)
+
     def describe(self, dtype: torch.dtype | str) -> str:
         """How stored values v become those of the likelihood, in words.
 

@@ -1,0 +1,139 @@
+"""Rows of a run whose missing values are filled in, and columns that are predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data import DataError
+from pyro_dvae.evaluation import Prediction, impute, predict
+from pyro_dvae.runs.config import preparation_of
+from pyro_dvae.runs.named import beside, column_names, named_values
+from pyro_dvae.runs.rows import PreparedRows, model_labels
+from pyro_dvae.runs.run import Run
+
+_EXACT_WHOLE = 2**53
+"""Whole numbers up to this are exact in double precision."""
+
+
+class Filled(NamedTuple):
+    """N data without gaps."""
+
+    values: Tensor
+    """(N, *event_shape), in double precision, as the data are stored."""
+    missing: Tensor
+    """(N, *event_shape) bool: which of the values were missing."""
+
+
+def fill_rows(
+    run: Run,
+    rows: PreparedRows,
+    *,
+    draws: bool = False,
+    importance_samples: int = 1000,
+    seed: int = 0,
+) -> Filled:
+    """Fill missing values in; those that are there stay as they are stored.
+
+    Args:
+        run: the run.
+        rows: of `run.rows(..., gaps=True)`.
+        draws: draw the values; else they are means, or the most probable level. See `impute`.
+        importance_samples: codes drawn per datum, where there are too many for a sum.
+        seed: of the draws.
+
+    Raises:
+        ValueError: the elements of the likelihood are not independent given z.
+    """
+    stored = rows.stored.read(torch.arange(len(rows.stored), device="cpu")).double()
+    x, labels = _on_device(run, rows)
+    whole = impute(
+        run.vae, x, None, labels, draws=draws, importance_samples=importance_samples, seed=seed
+    )
+    values = preparation_of(run.config, run.event_shape).restore(whole.cpu().double())
+    return Filled(torch.where(stored.isnan(), values, stored), stored.isnan())
+
+
+def filled_table(run: Run, rows: PreparedRows, filled: Filled) -> Iterator[list[Any]]:
+    """The header of a table of filled data, and its rows, with the names of levels.
+
+    Args:
+        run: the run.
+        rows: the data before.
+        filled: what `fill_rows` made of them.
+    """
+    about = beside(run.data, rows)
+    yield [*about, *column_names(run.data, run.event_shape)]
+    left: list[list[Any]] = [
+        part.tolist() if isinstance(part, Tensor) else list(part) for part in about.values()
+    ]
+    exact = rows.stored.dtype == torch.float64
+    cells = named_values(run.data, filled.values)
+    for i, (row, gaps) in enumerate(zip(cells, filled.missing.flatten(1).tolist(), strict=True)):
+        texts = [
+            _text(cell, exact and not gap) if isinstance(cell, float) else cell
+            for cell, gap in zip(row, gaps, strict=True)
+        ]
+        yield [*(part[i] for part in left), *texts]
+
+
+def _text(number: float, exact: bool) -> str:
+    if number.is_integer() and abs(number) < _EXACT_WHOLE:
+        return str(int(number))
+    return repr(number) if exact else f"{number:.9g}"
+
+
+def column_number(run: Run, name: str) -> int:
+    """The number of a column of a run's table.
+
+    Args:
+        run: the run.
+        name: the name of the column; or its number, counted from 0.
+
+    Raises:
+        ValueError: the data are no table, or have no such column.
+    """
+    names = column_names(run.data, run.event_shape)
+    if len(run.event_shape) == 1:
+        if name in names:
+            return names.index(name)
+        if name.isdecimal() and int(name) < len(names):
+            return int(name)
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    what = shown if len(run.event_shape) == 1 else "a table"
+    raise DataError(f"Expected a column of {run.folder}: {what}; got {name!r}. Name one.")
+
+
+def predict_rows(
+    run: Run, rows: PreparedRows, column: int, *, importance_samples: int = 1000, seed: int = 0
+) -> tuple[Prediction, Prediction]:
+    """Predict a column from the others; and, to compare with it, from nothing.
+
+    Args:
+        run: the run.
+        rows: of `run.rows(..., gaps=True)`.
+        column: the number of the column.
+        importance_samples: codes drawn per datum, where there are too many for a sum.
+        seed: of the draws.
+
+    Returns:
+        p(x_c|x_r) of each row, and p(x_c).
+    """
+    x, labels = _on_device(run, rows)
+    nothing = torch.full_like(x, torch.nan)
+    nothing[:, column] = x[:, column]
+    given, alone = (
+        predict(run.vae, each, column, labels, importance_samples=importance_samples, seed=seed)
+        for each in (x, nothing)
+    )
+    return given, alone
+
+
+def _on_device(run: Run, rows: PreparedRows) -> tuple[Tensor, Tensor | None]:
+    weight = next(run.vae.parameters())
+    labels = model_labels(run.config, rows.labels, rows.name)
+    x = rows.x[: len(rows.x)].to(weight)
+    return x, None if labels is None else labels.to(weight.device)
