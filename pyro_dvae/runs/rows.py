@@ -180,6 +180,10 @@ def _served(
     preparation = preparation_of(config, event_shape)
     if gaps and not preparation.takes_missing:
         preparation = _with_gaps(preparation)
+    try:
+        preparation.refuse_missing(found.extent)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
     refuse_unseen(rows, preparation, vae.likelihood, name, data.columns)
     x = ServedRows(rows, preparation, config.seed, found.extent)
     return PreparedRows(x, rows, rows.labels, name)
