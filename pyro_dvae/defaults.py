@@ -15,6 +15,9 @@ VALIDATION_SHARE = 0.05
 TEST_SHARE = 0.1
 """The share of the data that is kept apart for testing, where the data have no test part and the
 user names no amount."""
+LEAST_VALIDATION = 200
+"""The least number of data points for validation, where the user names no amount, but no more than
+a fifth of the data: fewer would tell a good epoch from a bad one by luck."""
 MOST_KEPT_ROWS = 10_000
 """The most data points that are kept apart, where the user names no amount."""
 MOST_KEPT_BYTES = 2**26

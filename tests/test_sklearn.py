@@ -224,6 +224,8 @@ def test_it_trains_as_the_command_line_does(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     settings = {"likelihood": "normal", "hidden": (8,), "epochs": 3, "batch_size": 16, "test": 0}
     settings |= {"num_latents": 2, "num_categories": 3, "seed": model.config_.seed}
+    named = ("estimator", "prior", "learning_rate", "averaging", "annealing", "validation")
+    settings |= {name: getattr(model.config_, name) for name in named}
     source = open_source(tmp_path / "x.npy")
     with start_run(source, tmp_path / "run", **settings) as training:
         records = list(training.epochs())

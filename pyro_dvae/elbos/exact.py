@@ -70,6 +70,9 @@ class MarginalELBO(SummedELBO):
     **The value is log p(x)**, which no ELBO exceeds.
 
     Args:
+        noisy: whether the model may draw random numbers outside of its sites, such as dropout
+            masks m. Then the value is log p(x|m) for one draw, whose mean is a lower bound on
+            log E_m[p(x|m)]. If False, such a model is refused.
         **options: `max_codes` and `chunk_size` of `EnumeratedELBO`.
 
     Raises:
@@ -82,8 +85,9 @@ class MarginalELBO(SummedELBO):
     has_beta: ClassVar[bool] = False
     _is_marginal = True
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, noisy: bool = False, **options: Any) -> None:
         super().__init__(**options, analytic_kl=False)
+        self.noisy = noisy
         if self.beta != 1 or self.free_bits != 0:
             raise ValueError(
                 "Expected beta = 1 and no free bits, since log p(x) has no KL term; got "
@@ -92,7 +96,8 @@ class MarginalELBO(SummedELBO):
 
     def extra_repr(self) -> str:
         """The settings, for `repr`."""
-        return f"max_codes={self.max_codes}, chunk_size={self.chunk_size}"
+        noisy = ", noisy=True" if self.noisy else ""
+        return f"max_codes={self.max_codes}, chunk_size={self.chunk_size}{noisy}"
 
     def loss_scale(self, pair: Pair) -> float:
         """The common scale of all sites, a factor in front of the logarithm."""

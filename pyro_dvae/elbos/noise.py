@@ -92,7 +92,7 @@ def drawing_nothing(program: Program) -> Program:
             raise TypeError(
                 "Expected a model that draws nothing but its latents, since log p(x) is no mean "
                 "over other draws; got one that does (for example, dropout). Call .eval() on such "
-                "layers, or use EnumeratedELBO."
+                "layers, or use MarginalELBO(noisy=True) or EnumeratedELBO."
             )
         return result
 

@@ -56,6 +56,8 @@ class SummedELBO(DiscreteELBO):
 
     _is_marginal: ClassVar[bool]
     """Whether the sum is over all latents of the model, and not only over the guide's."""
+    noisy: bool = True
+    """Whether the model may draw random numbers outside of its sites."""
 
     def __init__(
         self, *, max_codes: int = MAX_CODES, chunk_size: int = 8192, **options: Any
@@ -143,7 +145,8 @@ class SummedELBO(DiscreteELBO):
         same_draws = GuideNoise()(guide)
 
         def programs(values: Enumeration) -> tuple[Program, Program]:
-            own = values(drawing_nothing(model)) if self._is_marginal else model
+            quiet = model if self.noisy else drawing_nothing(model)
+            own = values(quiet) if self._is_marginal else model
             other = same_draws if once else without_batch_statistics(same_draws)
             return without_batch_statistics(own), values(other)
 

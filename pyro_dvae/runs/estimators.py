@@ -71,6 +71,10 @@ def _summed(cls: Callable[..., ELBO]) -> Callable[[Config, Shape], ELBO]:
     return lambda config, _: cls(max_plate_nesting=1, beta=config.beta, free_bits=config.free_bits)
 
 
+def _marginal(config: Config, event_shape: Shape) -> ELBO:
+    return MarginalELBO(max_plate_nesting=1, noisy=config.dropout > 0, beta=config.beta)
+
+
 def _trace(config: Config, event_shape: Shape) -> ELBO:
     return Trace_ELBO(config.particles, 1, vectorize_particles=True)
 
@@ -107,9 +111,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "reinmax": _drawn(ReinMaxELBO, takes_temperature=True),
     "reinmax-rao": _drawn(ReinMaxRaoELBO, takes_temperature=True),
     "exact": Estimator(_summed(EnumeratedELBO), sums_over_codes=True),
-    "marginal": Estimator(
-        _summed(MarginalELBO), value="log p(x)", has_beta=False, sums_over_codes=True
-    ),
+    "marginal": Estimator(_marginal, value="log p(x)", has_beta=False, sums_over_codes=True),
 }
 """Every estimator by its name, as `Config.estimator` and the command line take it."""
 

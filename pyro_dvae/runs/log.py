@@ -17,7 +17,7 @@ from pyro_dvae.evaluation import Evaluation
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.storage import LOCK, locked, read_json, regular, write_atomically, write_json
-from pyro_dvae.training.records import EpochRecord
+from pyro_dvae.training.records import EpochRecord, has_converged
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 
@@ -147,8 +147,8 @@ def training_status(config: Config, epochs: Sequence[EpochRecord]) -> Status:
     if done >= config.epochs:
         return "complete"
     best = max((record.epoch for record in epochs if record.is_best), default=0)
-    has_converged = config.patience is not None and done - best >= config.patience
-    return "stopped early" if has_converged else "unfinished"
+    stopped = has_converged(done, best, config.patience, config.annealing or 0)
+    return "stopped early" if stopped else "unfinished"
 
 
 def rewind_metrics(folder: str | Path, epoch: int, step: int) -> list[dict[str, Any]]:

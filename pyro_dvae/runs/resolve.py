@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from pyro_dvae.codes import num_codes
 from pyro_dvae.data import (
     DataError,
     Scan,
@@ -24,11 +26,13 @@ from pyro_dvae.data.read.errors import shorten
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.rows import levels_in
 from pyro_dvae.data.read.table_rows import TableRows
-from pyro_dvae.data.serve.allocate import amount_kept
-from pyro_dvae.defaults import TEST_SHARE, VALIDATION_SHARE
+from pyro_dvae.data.serve.allocate import amount_kept, rows_in, validation_kept
+from pyro_dvae.defaults import TEST_SHARE
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
 from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
+from pyro_dvae.recipe import estimator_recipe, model_recipe, training_recipe
 from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
+from pyro_dvae.runs.estimators import ESTIMATORS, estimator_of
 from pyro_dvae.runs.parts import is_conditional
 from pyro_dvae.specs import is_own
 
@@ -63,11 +67,13 @@ def check_source(source: Source) -> Scan:
 def resolve_settings(source: Source, found: Scan | None = None, **settings: Any) -> Config:
     """The settings of a run on these data.
 
-    Where they are left out, or None, the data decide three of the settings:
+    Where they are left out, or None, the data decide these settings:
 
+    - The number of rows and columns decides the code, the networks, the estimator and how long to
+      train, by the rule of `pyro_dvae.recipe`. A setting that is given wins.
     - `binarize` is "none" for data that are zeros and ones, and "dynamic" for others;
-    - `validation` is the share that is the default of `Config`, or fewer rows where that would be
-      more than 10,000 rows or 64 MiB;
+    - `validation` is the share that is the default of `Config`, but at least 200 rows or a fifth,
+      and at most 10,000 rows or 64 MiB;
     - `test` is the data's own test part, or else a tenth of the data, with the same limits.
 
     Where values are missing (NaN), the likelihood is `masked`: it leaves them out. A likelihood of
@@ -93,6 +99,14 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
             f"Expected validation data for patience={settings['patience']}; got validation=0. "
             "Leave one out."
         )
+    if source.test is None:
+        known.setdefault("test", amount_kept(TEST_SHARE, found.num_data, found.event_shape))
+    known.setdefault("validation", validation_kept(found.num_data, found.event_shape))
+    kept = [rows_in(part, found.num_data) for part in known.values() if not isinstance(part, str)]
+    size = (max(1, found.num_data - sum(kept)), math.prod(found.event_shape))
+    named = {name for name, value in settings.items() if value is not None or name == "patience"}
+    named -= set() if config.compile else {"compile"}
+    config = _with_recipe(config, size, named)
     likelihood = config.likelihood
     own, kinds = is_own(likelihood, LIKELIHOODS), given_kinds(likelihood)
     gaps = not own and (found.num_missing > 0 or is_masked(likelihood))
@@ -109,10 +123,6 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     wanted = build_likelihood(config, source.train.event_shape) if own else likelihood
     _refuse_names(source, wanted)
     preparation = choose(found.extent, given["binarize"], config.range, wanted)
-    if source.test is None:
-        known.setdefault("test", amount_kept(TEST_SHARE, found.num_data, found.event_shape))
-    kept = amount_kept(VALIDATION_SHARE, found.num_data, found.event_shape)
-    known.setdefault("validation", kept)
     return replace(
         config,
         binarize=preparation.binarize,
@@ -122,6 +132,22 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
         validation=known["validation"],
         test=known.get("test"),
     )
+
+
+def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Config:
+    """The settings, with those that nobody named by the size (N, P) of the data."""
+    model: dict[str, Any] = model_recipe(*size, named)
+    code = {name: getattr(config, name) for name in ("num_latents", "num_categories")} | model
+    codes = num_codes(code["num_latents"], code["num_categories"])
+    model |= estimator_recipe(*size, codes, named)
+    if "estimator" in model:
+        model |= {"num_particles": None, "annealing": None}  # its own
+    config = replace(config, **model)
+    estimator = estimator_of(config.estimator)
+    recipe = training_recipe(*size, config.batch_size, anneals=estimator.has_beta)
+    if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
+        del recipe["annealing"]
+    return replace(config, **{name: recipe[name] for name in recipe.keys() - named})
 
 
 def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
+from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.recipe import training_recipe
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
-from pyro_dvae.training.held_out import hold_out
+from pyro_dvae.training.held_out import datum_shape, hold_out
 from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.trainer import Trainer
@@ -27,11 +29,11 @@ def fit(
     data: TrainingData | Batch,
     validation: Batch | float | None = VALIDATION_SHARE,
     *,
-    epochs: int = TrainingSettings.epochs,
-    patience: int | None = TrainingSettings.patience,
+    epochs: int | None = None,
+    patience: int | Literal["auto"] | None = "auto",
     batch_size: int = TrainingSettings.batch_size,
-    learning_rate: float = TrainingSettings.learning_rate,
-    averaging: float = TrainingSettings.averaging,
+    learning_rate: float | None = None,
+    averaging: float | None = None,
     annealing: int | None = TrainingSettings.annealing,
     initial_beta: float = TrainingSettings.initial_beta,
     seed: int = TrainingSettings.seed,
@@ -46,7 +48,8 @@ def fit(
     """Train from the start, and keep the best weights, as the command line does with a model.
 
     It keeps some of the data apart for validation, calibrates the likelihood if nobody has, and
-    runs a `Trainer`, with the defaults of the command line. The same seed gives the same weights:
+    runs a `Trainer`, with the defaults of the command line: `training_recipe` decides those that
+    depend on the number of data. The same seed gives the same weights:
 
         config = Config()
         vae = build_vae(config, (28, 28))
@@ -66,17 +69,20 @@ def fit(
         validation: the share (below 1) of the data, or their number, that is kept apart for
             validation, evenly among the classes where there are labels; or other data (M, *event),
             or a pair (x, labels (M,)); None or 0 for no validation. The share that is the default
-            keeps at most 10,000 data points or 64 MiB.
-        epochs: the most epochs to train.
-        patience: stop after this many epochs without a better validation ELBO; None never stops
-            early. It is not used without validation.
+            keeps at least 200 data points or a fifth, and at most 10,000 or 64 MiB.
+        epochs: the most epochs to train; None for 50, or as many as make 5,000 steps.
+        patience: stop after this many epochs without a better validation ELBO, those of annealing
+            aside; None never stops early. "auto" means 10, or as many as make 400 steps. It is not
+            used without validation.
         batch_size: B, the number of data points per step.
-        learning_rate: the learning rate of Adam.
+        learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for data of at most two
+            million values.
         averaging: the decay of the average of the weights, which is what is validated and kept; 0
-            keeps the weights themselves.
+            keeps the weights themselves. None averages over about two epochs, and over 100 to
+            1,000 steps: the decay is 0.99 to 0.999.
         annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
-            from `initial_beta` to that of the ELBO. None means 10 epochs, or 0 where the ELBO has
-            no beta; 0 does not anneal.
+            from `initial_beta` to that of the ELBO. None means 10 epochs, or as many as make 400
+            steps, but 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
         seed: the seed of the choice of the validation data, and of everything that is drawn.
         compiled: whether one graph computes the gradient of full batches; see `Trainer`. None
@@ -96,15 +102,19 @@ def fit(
     """
     train, held_out = hold_out(vae, training_data(vae, data), validation, seed)
     calibrate(vae, train, seed)
+    anneals = isinstance(elbo, DiscreteELBO) and elbo.has_beta
+    num_elements = math.prod(datum_shape(vae, train))
+    recipe = training_recipe(len(train), num_elements, batch_size, anneals=anneals)
+    epochs = recipe["epochs"] if epochs is None else epochs
     trainer = Trainer(
         vae,
         elbo,
         train,
         held_out,
         batch_size=batch_size,
-        learning_rate=learning_rate,
-        averaging=averaging,
-        annealing=annealing,
+        learning_rate=recipe["learning_rate"] if learning_rate is None else learning_rate,
+        averaging=recipe["averaging"] if averaging is None else averaging,
+        annealing=recipe["annealing"] if annealing is None else annealing,
         initial_beta=initial_beta,
         seed=seed,
         compiled=compiled,
@@ -113,8 +123,8 @@ def fit(
     )
     if compiled is None:
         trainer.compile_if_long(epochs)
-    if held_out is None and patience == TrainingSettings.patience:
-        patience = None
+    if patience == "auto":
+        patience = None if held_out is None else recipe["patience"]
     limits: dict[str, Any] = {"patience": patience, "max_seconds": max_seconds, "clock": clock}
     if progress:
         yield from _shown(trainer, epochs, limits, on_step)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least
-from pyro_dvae.data.serve.allocate import allocate, amount_kept
+from pyro_dvae.data.serve.allocate import allocate, validation_kept
 from pyro_dvae.defaults import VALIDATION_SHARE
 from pyro_dvae.training.batches import Batch, OrderedData, TrainingData, as_batch, served
 from pyro_dvae.vae import DiscreteVAE
@@ -77,8 +77,8 @@ def hold_out(
         data: N data points.
         validation: the share (below 1) of them, or their number, to keep for validation, evenly
             among the classes where there are labels; or other data, as `fit` takes them; None or 0
-            for no validation. The share that is the default keeps at most 10,000 data points or
-            64 MiB.
+            for no validation. The share that is the default keeps at least 200 data points or
+            a fifth, and at most 10,000 or 64 MiB.
         seed: the seed of the choice of these data, and of the draw of their random parts.
 
     Returns:
@@ -95,9 +95,7 @@ def hold_out(
         return data, None
     weight = next(vae.parameters())
     if validation == VALIDATION_SHARE:
-        first = torch.zeros(1, dtype=torch.int64, device=weight.device)
-        row = served(data, first, torch.Generator(weight.device), weight.dtype)[0]
-        validation = amount_kept(validation, len(data), row.shape[1:])
+        validation = validation_kept(len(data), datum_shape(vae, data))
     if isinstance(data, DivisibleData):
         labels = None if data.labels is None else data.labels.cpu()
         train, kept, _ = allocate(len(data), validation, 0, seed, labels)
@@ -108,3 +106,10 @@ def hold_out(
     chosen = ChosenOrderedData if isinstance(data, OrderedData) else ChosenData
     stream = torch.Generator(weight.device).manual_seed(seed)
     return chosen(data, train), data.batch(kept.to(weight.device), stream)
+
+
+def datum_shape(vae: Any, data: TrainingData) -> torch.Size:
+    """The shape of one datum, (*event)."""
+    weight = next(vae.parameters())
+    first = torch.zeros(1, dtype=torch.int64, device=weight.device)
+    return served(data, first, torch.Generator(weight.device), weight.dtype)[0].shape[1:]

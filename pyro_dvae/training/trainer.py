@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from pyro_dvae.checks import at_least
 from pyro_dvae.defaults import TrainingSettings
 from pyro_dvae.displays import named, num_parameters, one_line, shape_of
+from pyro_dvae.elbos.exact import MarginalELBO
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.process import PROCESS_STATE
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, check_weights, epoch_order
-from pyro_dvae.training.records import EpochRecord
+from pyro_dvae.training.records import EpochRecord, has_converged
 from pyro_dvae.training.resume import TrainingState, pack, unpack
 from pyro_dvae.training.steps import GradientSteps
 from pyro_dvae.vae import DiscreteVAE
@@ -234,19 +235,16 @@ class Trainer(GradientSteps):
         except BaseException:
             self.average.take_out()
             raise
-        best = None if self.best is None else self.best.validation_elbo
-        is_best = scores is None or best is None or math.isnan(best) or scores.elbo > best
         self.epoch += 1
-        record = EpochRecord(
+        record = EpochRecord.of(
             self.epoch,
             self.train_elbo,
-            None if scores is None else scores.elbo,
-            None if scores is None else scores.log_marginal,
-            None if scores is None else scores.information_per_latent,
-            is_best,
+            scores,
+            self.best,
             self.seconds,
+            by_marginal=isinstance(self.elbo, MarginalELBO),
         )
-        if is_best:
+        if record.is_best:
             self.best = record
             self._keep_weights()
         self._start_epoch()
@@ -263,7 +261,7 @@ class Trainer(GradientSteps):
 
     def _converged(self, patience: int | None) -> bool:
         best = self.epoch if self.best is None else self.best.epoch
-        return patience is not None and self.epoch - best >= patience
+        return has_converged(self.epoch, best, patience, self.annealing)
 
     def keep_best(self) -> None:
         """Load the weights of the best epoch into `vae`, at the end of training."""

@@ -289,7 +289,7 @@ def test_compare_shows_a_real_run(pdvae: Run) -> None:
 
 def test_compare_marks_what_is_missing_stale_or_unfinished(pdvae: Run) -> None:
     for name in ("missing", "stale", "unfinished", "early"):
-        _untrained(name, epochs=9, patience=2)
+        _untrained(name, epochs=9, patience=2, annealing=0)
         _figures(name, -90.0)
     Path("missing/evaluation.json").unlink()
     _figures("stale", -10.0, epoch=3)
@@ -403,7 +403,7 @@ def test_info_of_an_interrupted_run(pdvae: Run) -> None:
 
 def test_info_of_a_run_that_stopped_early(pdvae: Run) -> None:
     config = json.loads(Path("run/config.json").read_text())
-    config["config"] |= {"epochs": 50, "patience": 1}
+    config["config"] |= {"epochs": 50, "patience": 1, "annealing": 1}
     Path("run/config.json").write_text(json.dumps(config))
     lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     Path("run/metrics.jsonl").unlink()

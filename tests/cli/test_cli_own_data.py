@@ -236,7 +236,7 @@ def test_names_of_runs_are_fit_for_folders(pdvae: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
     np.save("a b: ü.npy", grey(20, 4))
     assert pdvae("fit", "--data=a b: ü.npy", *SMALL, "--val=4")[0] == 0
-    assert Path("runs/a-b-ü-d2k3-rloo-1/weights.safetensors").exists()
+    assert Path("runs/a-b-ü-d2k3-marginal-1/weights.safetensors").exists()
 
 
 def _bad_data() -> None:

@@ -172,6 +172,30 @@ def test_log_marginal_refuses_a_model_that_draws() -> None:
     MarginalELBO().differentiable_loss(vae.model, vae.guide, x)
 
 
+class Switch(nn.Module):
+    """Passes all codes on, or none: m = 1 or 0, each with probability 1/2, unless it is set."""
+
+    m: float | None = None
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z * (torch.randint(2, ()) if self.m is None else self.m)
+
+
+def test_the_log_marginal_of_a_noisy_model_is_that_given_one_draw() -> None:
+    """The 20 values are log p(x|m = 0) and log p(x|m = 1), whatever the chunks."""
+    x, vae, switch = tiny_data(3), with_dropout("none"), Switch()
+    vae.decoder.layers.insert(0, switch)
+    for size in (2, 100):
+        elbo = MarginalELBO(noisy=True, chunk_size=size)
+        values = {round(elbo.loss(vae.model, vae.guide, x), 9) for _ in range(20)}
+        expected = set()
+        for m in (0.0, 1.0):
+            switch.m = m
+            expected.add(round(MarginalELBO().loss(vae.model, vae.guide, x), 9))
+        switch.m = None
+        assert values == expected
+
+
 SUMS = {"enumerated": EnumeratedELBO, "marginal": MarginalELBO}
 
 

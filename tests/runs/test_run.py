@@ -15,6 +15,7 @@ import torch
 
 from pyro_dvae import Config, Evaluation, datum_scores, evaluate, load_run
 from pyro_dvae.data import open_source
+from pyro_dvae.recipe import model_recipe, training_recipe
 from pyro_dvae.runs import (
     DataRecord,
     data_to_json,
@@ -219,7 +220,7 @@ def test_a_step_that_an_exception_ends_is_kept(trained: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"learning_rate": 0.1}, r"learning_rate=0\.1 \(the run's: 0\.001\)\. Leave"),
+        ({"learning_rate": 0.1}, r"learning_rate=0\.1 \(the run's: 0\.003\)\. Leave"),
         ({"labels": "a", "seed": 1}, r"labels='a' \(the run's: species\), seed=1 \(the run's: 0\)"),
         ({"epochs": 1}, r"at least the 2 epochs that run has; got 1\. Raise it to epochs=2"),
         ({"data_dir": "nowhere"}, "which is not there"),
@@ -262,6 +263,9 @@ def test_the_data_decide_what_is_left_out(trained: Path) -> None:
         num_particles=4,
         num_classes=3,
         test=0.1,
+        validation=config.validation,
+        **model_recipe(len(source.train), 3, ()),
+        **training_recipe(len(source.train) - 14, 3, 100, anneals=True),
     )
     assert resolve_settings(source, test=5, validation=0, patience=None).test == 5
 

@@ -211,7 +211,8 @@ def test_best_weights_and_patience_are_remembered() -> None:
     def make() -> Trainer:
         pyro.set_rng_seed(0)
         x, held_out = torch.zeros(20, 4), torch.ones(5, 4)  # what is learned makes it worse
-        return Trainer(tiny_vae(), RlooELBO(2), x, held_out, learning_rate=0.05)
+        options = {"learning_rate": 0.05, "annealing": 1}
+        return Trainer(tiny_vae(), RlooELBO(2), x, held_out, **options)
 
     first, second = make(), make()
     list(first.run(2, patience=3))

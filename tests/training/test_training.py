@@ -238,9 +238,11 @@ def test_patience_stops_and_the_best_weights_stay() -> None:
     pyro.set_rng_seed(0)
     vae = tiny_vae()
     x, held_out = torch.zeros(20, 4), torch.ones(5, 4)  # what is learned makes validation worse
-    options = {"epochs": 50, "learning_rate": 0.05, "patience": 3}
+    options = {"epochs": 50, "learning_rate": 0.05, "patience": 3, "annealing": 1}
     records = list(fit(vae, RlooELBO(2), x, held_out, **options))
     assert [record.is_best for record in records] == [True, False, False, False]
+    again = fit(tiny_vae(), RlooELBO(2), x, held_out, **{**options, "annealing": 6})
+    assert len(list(again)) >= 6 + 3  # nothing stops while beta falls
     assert evaluate(vae, held_out).elbo == pytest.approx(records[0].validation_elbo)
 
 

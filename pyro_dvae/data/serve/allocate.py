@@ -8,7 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pyro_dvae.defaults import MOST_KEPT_BYTES, MOST_KEPT_ROWS
+from pyro_dvae.defaults import (
+    LEAST_VALIDATION,
+    MOST_KEPT_BYTES,
+    MOST_KEPT_ROWS,
+    VALIDATION_SHARE,
+)
 
 
 def split(num_data: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -53,6 +58,27 @@ def amount_kept(share: float, num_data: int, event_shape: Sequence[int]) -> floa
     return share if round(share * num_data) <= most else most
 
 
+def validation_kept(num_data: int, event_shape: Sequence[int]) -> float:
+    """How much is kept apart for validation where the user names no amount.
+
+    Args:
+        num_data: N, the number of data.
+        event_shape: Shape of one datum.
+
+    Returns:
+        As ``amount_kept``; but at least 200 rows, or a fifth of the data if that is less.
+    """
+    least = min(LEAST_VALIDATION, num_data // 5)
+    if rows_in(VALIDATION_SHARE, num_data) < least:
+        return least
+    return amount_kept(VALIDATION_SHARE, num_data, event_shape)
+
+
+def rows_in(amount: float, num_data: int) -> int:
+    """The number of rows in a fraction (below 1) or a number of N data."""
+    return round(num_data * amount) if 0 < amount < 1 else int(amount)
+
+
 def allocate(
     num_data: int,
     validation: float,
@@ -87,7 +113,7 @@ def allocate(
                 f"Expected a fraction between 0 and 1 or a number of data for {name}; got "
                 f"{amount}. Use 0.05, say."
             )
-        num = round(num_data * amount) if 0 < amount < 1 else int(amount)
+        num = rows_in(amount, num_data)
         if amount and num == 0:
             raise ValueError(
                 f"Expected data in both parts; got {amount} of {num_data} data for {name}. "

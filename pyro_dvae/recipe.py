@@ -1,0 +1,105 @@
+"""The defaults that depend on the size of the data.
+
+The rule was found on twelve real data sets, which `examples/real_data.py` runs. For 60,000 images
+of 28 x 28 pixels it gives the constants of `defaults`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+from pyro_dvae.defaults import ANNEALING, RunSettings
+
+FEW_VALUES = 2_000_000
+"""Data of at most so many values, N P, are few. Such data are learned by heart by a model that has
+weights for many more, within a few epochs."""
+LEAST_STEPS = 5_000
+"""The least steps in the most epochs: an epoch of 178 rows has two steps."""
+LEAST_PATIENCE = 400
+"""The least steps without a better validation ELBO before the training stops."""
+LEAST_ANNEALING = 400
+"""The least steps of annealing."""
+MOST_NUMBERS = 2**18
+"""The most numbers, K^D P, for which a training step sums over all codes: some milliseconds."""
+_NEEDS_BETA = ("beta", "free_bits", "annealing", "initial_beta")
+_NEEDS_DRAWS = ("num_particles", "temperature", "baseline", "compile")
+
+
+def training_recipe(
+    num_data: int, num_elements: int, batch_size: int, *, anneals: bool
+) -> dict[str, Any]:
+    """The settings of the training loop: each counts epochs, but never means few steps.
+
+    Args:
+        num_data: N, the number of data to train on.
+        num_elements: P, the number of elements of a datum.
+        batch_size: B, the number of data points per step.
+        anneals: whether beta falls, as for an ELBO that has one.
+
+    Returns:
+        `epochs`, `patience`, `averaging`, `annealing` and `learning_rate`.
+    """
+    steps = max(1, math.ceil(num_data / max(1, batch_size)))
+
+    def epochs_of(least: int, usual: int) -> int:
+        return max(usual, math.ceil(least / steps))
+
+    assert RunSettings.patience is not None
+    averaged = min(1_000, max(100, 2 * steps))
+    few = num_data * num_elements <= FEW_VALUES
+    return {
+        "epochs": epochs_of(LEAST_STEPS, RunSettings.epochs),
+        "patience": epochs_of(LEAST_PATIENCE, RunSettings.patience),
+        # The average is over about two epochs, and over 100 to 1,000 steps.
+        "averaging": min(RunSettings.averaging, round(1 - 1 / averaged, 6)),
+        "annealing": epochs_of(LEAST_ANNEALING, ANNEALING) if anneals else 0,
+        "learning_rate": 3e-3 if few else RunSettings.learning_rate,
+    }
+
+
+def model_recipe(num_data: int, num_elements: int, named: Collection[str]) -> dict[str, Any]:
+    """The settings of the model and of the estimator for few data; nothing for more.
+
+    A code of few latents lets a step sum over all codes. So the gradient of log p(x) itself is
+    exact, no latent collapses, and the networks of 128 hidden units may leave 30 % of them out.
+
+    Args:
+        num_data: N, the number of data to train on.
+        num_elements: P, the number of elements of a datum.
+        named: the settings that the user names, which win.
+
+    Returns:
+        Settings of `Config`, by name; none of them is named.
+    """
+    if num_data * num_elements > FEW_VALUES:
+        return {}
+    found: dict[str, Any] = {}
+    if not {"num_latents", "num_categories"} & set(named):
+        found |= {"num_latents": 2, "num_categories": 16}
+    if not {"network", "encoder", "decoder", "hidden"} & set(named):
+        found |= {"hidden": (128,), "dropout": 0.3}
+    return {name: value for name, value in found.items() if name not in named}
+
+
+def estimator_recipe(
+    num_data: int, num_elements: int, num_codes: int, named: Collection[str]
+) -> dict[str, Any]:
+    """The estimator and the prior for few data: sums over all codes where these are few too.
+
+    Args:
+        num_data: N, the number of data to train on.
+        num_elements: P, the number of elements of a datum.
+        num_codes: K^D.
+        named: the settings that the user names, which win. One of an estimator that has a beta or
+            draws is left to such an estimator.
+
+    Returns:
+        Settings of `Config`, by name; none of them is named.
+    """
+    few = num_data * num_elements <= FEW_VALUES and num_codes * num_elements <= MOST_NUMBERS
+    if not few or {"estimator", *_NEEDS_BETA, *_NEEDS_DRAWS} & set(named):
+        return {}
+    found = {"estimator": "marginal", "prior": "learned"}
+    return {name: value for name, value in found.items() if name not in named}

@@ -1,0 +1,142 @@
+"""The defaults that depend on the size of the data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_dvae import Config, MarginalELBO, RlooELBO, build_vae, fit
+from pyro_dvae.data import open_source
+from pyro_dvae.defaults import RunSettings
+from pyro_dvae.recipe import (
+    FEW_VALUES,
+    LEAST_PATIENCE,
+    LEAST_STEPS,
+    estimator_recipe,
+    model_recipe,
+    training_recipe,
+)
+from pyro_dvae.runs import resolve_settings, start_run
+
+
+def test_mnist_has_the_constants() -> None:
+    """57,000 images of 28 x 28 are trained as before, with and without validation data."""
+    for num_data in (57_000, 60_000):
+        assert training_recipe(num_data, 784, 100, anneals=True) == {
+            "epochs": 50,
+            "patience": 10,
+            "averaging": 0.999,
+            "annealing": 10,
+            "learning_rate": 1e-3,
+        }
+        assert model_recipe(num_data, 784, ()) == {}
+        assert estimator_recipe(num_data, 784, 8**4, ()) == {}
+
+
+@pytest.mark.parametrize("num_data", [1, 99, 178, 1_000, 5_000, 100_000])
+@pytest.mark.parametrize("batch_size", [1, 100, 1_000])
+def test_few_rows_still_mean_many_steps(num_data: int, batch_size: int) -> None:
+    found = training_recipe(num_data, 10, batch_size, anneals=True)
+    steps = math.ceil(num_data / batch_size)
+    assert found["epochs"] * steps >= LEAST_STEPS
+    assert found["patience"] * steps >= LEAST_PATIENCE
+    assert found["epochs"] >= RunSettings.epochs
+    assert 0.99 <= found["averaging"] <= 0.999
+    assert training_recipe(num_data, 10, batch_size, anneals=False)["annealing"] == 0
+
+
+def test_only_few_values_get_a_small_model() -> None:
+    rows = FEW_VALUES // 10
+    assert model_recipe(rows, 10, ()) == {
+        "num_latents": 2,
+        "num_categories": 16,
+        "hidden": (128,),
+        "dropout": 0.3,
+    }
+    assert model_recipe(rows + 1, 10, ()) == {}
+    assert estimator_recipe(rows, 10, 256, ()) == {"estimator": "marginal", "prior": "learned"}
+    assert estimator_recipe(200, 10_000, 256, ()) == {}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    path = tmp_path / "t.csv"
+    np.savetxt(path, rows, delimiter=",", header="a,b,c", comments="")
+    return path
+
+
+NAMED: list[dict[str, Any]] = [
+    {"num_latents": 3},
+    {"num_categories": 5},
+    {"hidden": (7,)},
+    {"dropout": 0.0},
+    {"prior": "uniform"},
+    {"estimator": "rloo", "annealing": 2},
+    {"beta": 2.0},
+    {"num_particles": 3},
+    {"epochs": 3},
+    {"patience": None},
+    {"learning_rate": 0.1},
+    {"averaging": 0.5},
+    {"validation": 7},
+]
+
+
+@pytest.mark.parametrize("named", NAMED, ids=str)
+def test_what_is_named_wins(table: Path, named: dict[str, Any]) -> None:
+    config = resolve_settings(open_source(table), likelihood="normal", **named)
+    assert {name: getattr(config, name) for name in named} == named
+
+
+def test_two_of_the_code_go_together(table: Path) -> None:
+    """Where K alone is named, D is that of `Config`, and the sum may be too large for a step."""
+    source = open_source(table)
+    config = resolve_settings(source, likelihood="normal", num_categories=50)
+    assert (config.num_latents, config.num_categories) == (Config.num_latents, 50)
+    assert (config.estimator, config.prior) == ("rloo", "uniform")
+    assert config.annealing == config.num_particles * 100  # 400 steps, and one per epoch
+
+
+def test_a_conditional_prior_is_summed_too(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = [f"{row % 2},{row % 3 == 0:d},{row % 2}" for row in range(60)]
+    path.write_text("a,b,y\n" + "\n".join(lines))
+    source = open_source(path, labels="y")
+    with start_run(source, tmp_path / "run", prior="conditional", epochs=2) as training:
+        assert training.config.estimator == "marginal"
+        assert len(list(training.epochs())) == 2
+
+
+def test_fit_is_start_run_for_few_rows_too(table: Path, tmp_path: Path) -> None:
+    """The same weights, bit for bit, by the recipe of 3 columns of 60 rows."""
+    options: dict[str, Any] = {"likelihood": "normal", "test": 0, "epochs": 3, "seed": 1}
+    with start_run(open_source(table), tmp_path / "run", **options) as training:
+        records = list(training.epochs())
+        training.trainer.keep_best()
+    torch.manual_seed(1)
+    vae = build_vae(training.config, (3,))
+    elbo = MarginalELBO(noisy=True)
+    x = torch.tensor(np.loadtxt(table, delimiter=",", skiprows=1), dtype=torch.float32)
+    again = list(fit(vae, elbo, x, epochs=3, seed=1))
+    assert [r.validation_elbo for r in again] == [r.validation_elbo for r in records]
+    for name, weight in training.trainer.vae.state_dict().items():
+        assert torch.equal(weight, vae.state_dict()[name]), name
+
+
+def test_the_best_epoch_is_that_of_log_p_for_the_marginal() -> None:
+    """What an objective maximises decides: log p(x) for `MarginalELBO`, the ELBO for others."""
+    x = torch.bernoulli(torch.full((60, 4), 0.5), generator=torch.Generator().manual_seed(0))
+    for elbo in (MarginalELBO(noisy=True), RlooELBO(2)):
+        torch.manual_seed(0)
+        vae = build_vae(Config(num_latents=2, num_categories=3, hidden=(8,), dropout=0.5), (4,))
+        records = list(fit(vae, elbo, x, 20, epochs=40, learning_rate=0.05, averaging=0.0))
+        name = "log_marginal" if isinstance(elbo, MarginalELBO) else "elbo"
+        values = [getattr(record, f"validation_{name}") for record in records]
+        best = max(record.epoch for record in records if record.is_best)
+        assert values[best - 1] == max(values)
