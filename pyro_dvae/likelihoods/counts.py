@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
 import torch
 from pyro.distributions import constraints
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob
 from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
 from pyro_dvae.likelihoods.refusals import is_whole, refuse_unless
+
+_UNIT = re.compile(r"likelihood\.(.*\.)?(total_|odds_)?unit")
+
+
+def is_unit(name: str) -> bool:
+    """Whether a tensor of a model's `state_dict` is a unit of counts, which old versions lacked."""
+    return _UNIT.fullmatch(name) is not None
 
 
 class _Counts(Likelihood):
@@ -32,59 +45,151 @@ class _Counts(Likelihood):
     name: str
 
 
-class Poisson(_Counts):
-    """log p(x|z) = sum_p x_p log r_p - r_p - log x_p!, r = softplus(params), in nats.
+class _Scaled(_Counts):
+    """Counts in units that are computed from the training data.
 
-    The softplus grows linearly, so the rate r cannot overflow. Params are (..., *event).
+    Args:
+        event_shape: shape of one datum, for units of each element; () for the same units for all.
+    """
+
+    UNITS: ClassVar[tuple[str, ...]]
+    """The names of the buffers that hold units; they are 1 before `calibrate`."""
+
+    def __init__(self, event_shape: Sequence[int] = ()) -> None:
+        super().__init__()
+        for name in self.UNITS:
+            self.register_buffer(name, torch.ones(tuple(event_shape)))
+
+    def extra_repr(self) -> str:
+        """The arguments, for `repr`."""
+        return named(event_shape=tuple(self.get_buffer(self.UNITS[0]).shape))
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor) -> None:
+        """Set the units of each element from training data (N, *event).
+
+        With params of 0, the distribution then has the mean of the data.
+
+        Raises:
+            ValueError: the shape of a datum is not event_shape, or the data are not counts.
+        """
+        event = self.get_buffer(self.UNITS[0]).shape
+        if not event:
+            x = x.flatten()
+        if x.shape[1:] != event or len(x) == 0:
+            raise ValueError(
+                f"Expected data of shape (N, *event) with event {tuple(event)}; got "
+                f"{tuple(x.shape)}. Build the likelihood with event_shape={tuple(x.shape[1:])}."
+            )
+        self.check(x)
+        blocks = [rows.double() for rows in x.split(1024)]
+        mean = torch.stack([rows.sum(0) for rows in blocks]).sum(0) / len(x)
+        variance = torch.stack([(rows - mean).square().sum(0) for rows in blocks]).sum(0) / len(x)
+        mean = mean.clamp(min=0.5 / len(x))  # where all counts are 0
+        for name, unit in self._units(mean, variance).items():
+            self.get_buffer(name).copy_(unit)
+
+    def is_calibrated(self) -> bool:
+        """Whether a unit is other than 1."""
+        return any(bool((self.get_buffer(name) != 1).any()) for name in self.UNITS)
+
+    def _units(self, mean: Tensor, variance: Tensor) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        # Runs of old versions have no units, which were 1.
+        for name in self.UNITS:
+            ones = torch.ones_like(self.get_buffer(name))
+            state_dict.setdefault(f"{prefix}{name}", ones)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+class Poisson(_Scaled):
+    """log p(x|z) = sum_p x_p log r_p - r_p - log x_p!, r = unit softplus(params), in nats.
+
+    The softplus grows linearly, so the rate r cannot overflow. Params are (..., *event). The unit
+    is 1; `calibrate` sets it to the mean of the training data, divided by log 2. `fit` calls
+    `calibrate`.
+
+    Args:
+        event_shape: shape of one datum, for a unit of each element; () for one unit for all.
     """
 
     cost = 0
-
     name = "poisson"
+    UNITS = ("unit",)
+    unit: Tensor
+
+    def _units(self, mean: Tensor, variance: Tensor) -> dict[str, Tensor]:
+        return {"unit": mean / math.log(2)}
+
+    def _rate(self, params: Tensor) -> Tensor:
+        return self.unit.flatten() * softplus(params)
+
+    def _log_rate(self, params: Tensor) -> Tensor:
+        return self.unit.flatten().log() + log_softplus(params)
 
     def cancelled(self, params: Tensor) -> Tensor:
         """sum_p r_p max(1, |log r_p|), (...): the size of r, x log r and log x! if x is near r."""
-        return (softplus(params) * log_softplus(params).abs().clamp(min=1)).sum(-1)
+        return (self._rate(params) * self._log_rate(params).abs().clamp(min=1)).sum(-1)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum."""
-        scored = linear_log_prob(x, log_softplus(params), softplus(params))
+        scored = linear_log_prob(x, self._log_rate(params), self._rate(params))
         return scored - (x + 1).lgamma().sum(-1)
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of each element."""
-        return x * log_softplus(params) - softplus(params) - (x + 1).lgamma()
+        return x * self._log_rate(params) - self._rate(params) - (x + 1).lgamma()
 
     def mean(self, params: Tensor) -> Tensor:
         """E[x], the rate."""
-        return softplus(params)
+        return self._rate(params)
 
     def draw(self, params: Tensor) -> Tensor:
         """Counts."""
-        return torch.poisson(softplus(params))
+        return torch.poisson(self._rate(params))
 
 
-class NegativeBinomial(_Counts):
+class NegativeBinomial(_Scaled):
     """p(x|z) = prod_p Gamma(r_p + x_p) / (Gamma(r_p) x_p!) (1 - g_p)^r_p g_p^x_p, in nats.
 
-    r = softplus(params[..., 0]), g = sigmoid(params[..., 1]). The mean is r g / (1 - g); the
-    variance is larger than that of a Poisson distribution, which it becomes as r grows. Params
-    are (..., *event, 2).
+    r = total_unit softplus(params[..., 0]), g / (1 - g) = odds_unit exp(params[..., 1]). The mean
+    is r g / (1 - g); the variance is larger than that of a Poisson distribution, which it becomes
+    as r grows. Params are (..., *event, 2). The units are 1; `calibrate` sets them so that params
+    of 0 give the mean and, if it is above the mean, the variance of the training data. `fit` calls
+    `calibrate`.
+
+    Args:
+        event_shape: shape of one datum, for units of each element; () for the same units for all.
     """
 
     name = "negative-binomial"
     num_params = 2
     cost = 4
+    UNITS = ("total_unit", "odds_unit")
+    total_unit: Tensor
+    odds_unit: Tensor
+
+    def _units(self, mean: Tensor, variance: Tensor) -> dict[str, Tensor]:
+        total = mean**2 / (variance - mean).clamp(min=0.01 * mean)
+        return {"total_unit": total / math.log(2), "odds_unit": mean / total}
+
+    def _total(self, params: Tensor) -> Tensor:
+        return self.total_unit.flatten() * softplus(params[..., 0])
+
+    def _logits(self, params: Tensor) -> Tensor:
+        return params[..., 1] + self.odds_unit.flatten().log()
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum."""
-        total, logits = softplus(params[..., 0]), params[..., 1]
+        total, logits = self._total(params), self._logits(params)
         failures = linear_log_prob(x, logsigmoid(logits), -total * logsigmoid(-logits))
         return self._ways(params, total, x).sum(-1) + failures
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of each element."""
-        total, logits = softplus(params[..., 0]), params[..., 1]
+        total, logits = self._total(params), self._logits(params)
         failures = x * logsigmoid(logits) + total * logsigmoid(-logits)
         return self._ways(params, total, x) + failures
 
@@ -92,7 +197,8 @@ class NegativeBinomial(_Counts):
         """Log Gamma(r + x) - log Gamma(r) - log x!, (..., P), where r is `total`."""
         at_least_one = x.clamp(min=1)
         ways = (
-            log_softplus(params[..., 0])
+            self.total_unit.flatten().log()
+            + log_softplus(params[..., 0])
             - (total + at_least_one).log()
             - (total + at_least_one + 1).log()
             - log_beta(total + 1, at_least_one + 1)
@@ -101,12 +207,17 @@ class NegativeBinomial(_Counts):
 
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = r g / (1 - g)."""
-        return softplus(params[..., 0]) * _odds(params)
+        return self._total(params) * self._odds(params)
+
+    def _odds(self, params: Tensor) -> Tensor:
+        """Odds g / (1 - g), clamped so that they stay finite."""
+        return self.odds_unit.flatten() * params[..., 1].clamp(max=60).exp()
 
     def draw(self, params: Tensor) -> Tensor:
         """Counts of a Poisson distribution whose rate has a gamma distribution."""
-        total = softplus(params[..., 0]).clamp(min=torch.finfo(params.dtype).tiny)
-        rate = torch.distributions.Gamma(total, torch.ones_like(total)).sample() * _odds(params)
+        total = self._total(params).clamp(min=torch.finfo(params.dtype).tiny)
+        rate = torch.distributions.Gamma(total, torch.ones_like(total)).sample()
+        rate = rate * self._odds(params)
         return torch.poisson(rate.clamp(max=1e15))  # no float holds larger counts exactly
 
 
@@ -166,8 +277,3 @@ class Multinomial(_Counts):
         words = p.multinomial(int(self.total_count), replacement=True)
         ones = torch.ones_like(words, dtype=p.dtype)
         return torch.zeros_like(p).scatter_add_(-1, words, ones).reshape(params.shape)
-
-
-def _odds(params: Tensor) -> Tensor:
-    """Odds g / (1 - g), clamped so that they stay finite."""
-    return params[..., 1].clamp(max=60).exp()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_dvae.likelihoods.counts import is_unit
 from pyro_dvae.runs.checkpoints import WEIGHTS
 from pyro_dvae.runs.config import Config, build_vae, model_code
 from pyro_dvae.runs.fields import check_fields
@@ -231,8 +232,10 @@ def _read_weights(
     shapes = None
     if vae is not None:
         shapes = {name: value.shape for name, value in vae.state_dict().items()}
+    # Old versions had no units of counts.
+    units = [name for name in shapes or () if is_unit(name)]
     what = "the run's weights" + (f" to fit {' and '.join(own)} as they are now" if own else "")
-    weights, metadata = read_tensors(folder / WEIGHTS, what, shapes)
+    weights, metadata = read_tensors(folder / WEIGHTS, what, shapes, units)
     try:
         check_fields(metadata, {"epoch": int})
     except ValueError as error:

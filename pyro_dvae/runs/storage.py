@@ -8,7 +8,7 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,10 @@ def _checksum(name: str, value: Tensor) -> int:
 
 
 def read_tensors(
-    path: str | Path, what: str, shapes: Mapping[str, torch.Size] | None = None
+    path: str | Path,
+    what: str,
+    shapes: Mapping[str, torch.Size] | None = None,
+    optional: Collection[str] = (),
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the metadata that `write_tensors` wrote, on the CPU.
 
@@ -188,6 +191,7 @@ def read_tensors(
         what: what the file should hold, for messages.
         shapes: name -> shape that each tensor must have, which is checked before any tensor is
             read; None to take any.
+        optional: names that may be left out.
 
     Raises:
         ValueError: there is no such file, it is damaged, it has other shapes, or a number is not
@@ -199,7 +203,7 @@ def read_tensors(
         with safe_open(path, framework="pt", device="cpu") as file:
             names = list(file.keys())
             if shapes is not None:
-                for name in sorted(shapes.keys() | set(names)):
+                for name in sorted((shapes.keys() - set(optional)) | set(names)):
                     got = tuple(file.get_slice(name).get_shape()) if name in names else "nothing"
                     wanted = tuple(shapes[name]) if name in shapes else "nothing"
                     if got != wanted:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pyro_dvae.likelihoods.counts import is_unit
 from pyro_dvae.training.records import EpochRecord
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def unpack(trainer: Trainer, state: TrainingState) -> None:
         numbers = {name: int(progress[name]) for name in ("epoch", "step", "num_seen")}
         num_averaged, seconds = int(progress["num_averaged"]), float(progress["seconds"])
         same_device = progress["device"] == trainer.device.type
+        tensors = _with_units(tensors, trainer, best is not None)
         _compare(tensors, trainer, best is not None, same_device)
         on_cpu = ["random.order", "random.draws.0"]
         on_cpu += ["random.noise"] if trainer.device.type == progress["device"] == "cpu" else []
@@ -92,6 +94,14 @@ def unpack(trainer: Trainer, state: TrainingState) -> None:
         trainer.draws.state = [value.cpu().clone() for value in group("random.draws").values()]
     else:
         trainer.restart_streams()
+
+
+def _with_units(tensors: dict[str, Tensor], trainer: Trainer, with_best: bool) -> dict[str, Tensor]:
+    """The tensors of a state, with units of counts of 1 in those of old versions."""
+    units = {k: v for k, v in trainer.vae.state_dict().items() if is_unit(k)}
+    groups = ["vae", "best"] if with_best else ["vae"]
+    ones = {f"{group}.{k}": torch.ones_like(v) for group in groups for k, v in units.items()}
+    return {**ones, **tensors}
 
 
 def _groups(trainer: Trainer) -> dict[str, Tensor]:

@@ -247,7 +247,7 @@ def test_mixed_is_the_sum_of_its_columns() -> None:
         Bernoulli()(params[..., :2, 0], 1).log_prob(x[:, :2])
         + Categorical(3)(params[..., 2, :], 0).log_prob(x[:, 2])
         + mixed.blocks[2](params[..., 3:4, 0], 1).log_prob(x[:, 3:4])
-        + Poisson()(params[..., 4, 0], 0).log_prob(x[:, 4])
+        + mixed.blocks[3](params[..., 4:5, 0], 1).log_prob(x[:, 4:5])
     )
     torch.testing.assert_close(mixed(params, 1).log_prob(x), expected)
     assert not mixed.support.is_discrete
@@ -277,6 +277,45 @@ def test_calibration_of_columns(likelihood: Any) -> None:
         part.calibrate(torch.zeros(5, 3))
     with pytest.raises(ValueError, match="Expected finite numbers"):
         part.calibrate(torch.full((5, 4), math.inf))
+
+
+@pytest.mark.parametrize("likelihood", [Poisson, NegativeBinomial])
+def test_calibration_of_counts(likelihood: Any) -> None:
+    rates = torch.tensor([0.05, 3.0, 400.0, 0.0])
+    x = torch.distributions.NegativeBinomial(2.0, rates / (rates + 2.0)).sample((4001,))
+    part = likelihood((4,))
+    assert not part.is_calibrated()
+    part.calibrate(x)
+    assert part.is_calibrated()
+    params = torch.zeros(4, 2) if likelihood is NegativeBinomial else torch.zeros(4)
+    p = part(params, 1)
+    mean = x.mean(0).clamp(min=0.5 / 4001)
+    torch.testing.assert_close(p.mean, mean)
+    if likelihood is NegativeBinomial:  # the variance is m + m^2 / r
+        wanted = x.var(0, correction=0)[:3]
+        torch.testing.assert_close((p.mean + p.mean * part.odds_unit)[:3], wanted)
+    # The units are a change of params: the distribution is one that units of 1 have too.
+    params = torch.randn(5, 4, 2) if likelihood is NegativeBinomial else torch.randn(5, 4)
+    if likelihood is NegativeBinomial:
+        total, odds = softplus(params[..., 0]) * part.total_unit, part.odds_unit.log()
+        theirs = dist.NegativeBinomial(total, logits=params[..., 1] + odds)
+    else:
+        theirs = dist.Poisson(softplus(params) * part.unit)
+    ours = part(params, 1)
+    torch.testing.assert_close(ours.log_prob(x[:5]), theirs.log_prob(x[:5]).sum(-1))
+    torch.testing.assert_close(ours.mean, theirs.mean)
+    one = likelihood()
+    one.calibrate(x)
+    torch.testing.assert_close(one(params[:1, :1] * 0, 1).mean, x.mean().reshape(1, 1))
+    # The weights of an old version have no units.
+    old = {name: value for name, value in part.state_dict().items() if not name.endswith("unit")}
+    assert old == {}
+    part.load_state_dict(old)
+    assert not part.is_calibrated()
+    with pytest.raises(ValueError, match=r"event \(4,\); got \(5, 3\)\. Build.*event_shape=\(3,\)"):
+        part.calibrate(torch.zeros(5, 3))
+    with pytest.raises(ValueError, match="Expected counts"):
+        part.calibrate(torch.full((5, 4), 0.5))
 
 
 @pytest.mark.parametrize(

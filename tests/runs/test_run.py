@@ -34,7 +34,7 @@ from pyro_dvae.runs.checkpoints import STATE, WEIGHTS
 from pyro_dvae.runs.record import Reading, SecondStage
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.settings import data_from_json
-from pyro_dvae.runs.storage import read_tensors
+from pyro_dvae.runs.storage import read_tensors, write_tensors
 
 SMALL: dict[str, Any] = {"num_latents": 2, "num_categories": 3, "hidden": (4,), "batch_size": 16}
 
@@ -292,6 +292,25 @@ def test_a_prior_for_the_codes_of_a_run(run: Path) -> None:
         new.class_number("x")
     with pytest.raises(ValueError, match="Expected label=None for run, whose prior knows none"):
         first.class_number("v")
+
+
+def test_a_run_whose_counts_have_no_units_is_loaded_and_goes_on() -> None:
+    np.save("x.npy", np.random.default_rng(0).poisson(5, (40, 3)))
+    source = open_source("x.npy")
+    spec = "mixed:poisson,negative-binomial*2"
+    train_to_the_end(start_run(source, "run", likelihood=spec, epochs=1, **SMALL))
+    units = load_run("run").vae.likelihood.state_dict()
+    assert all((value != 1).all() for value in units.values())
+    assert len(units) == 3
+    for name in (WEIGHTS, STATE):  # as an older version wrote them
+        tensors, metadata = read_tensors(Path("run", name), "")
+        kept = {key: value for key, value in tensors.items() if not key.endswith("unit")}
+        assert len(kept) < len(tensors)
+        write_tensors(Path("run", name), kept, metadata)
+    assert not load_run("run").vae.likelihood.is_calibrated()
+    assert inspect_run("run").num_parameters is not None
+    train_to_the_end(resume_run("run", epochs=2))
+    assert not load_run("run").vae.likelihood.is_calibrated()
 
 
 def test_a_run_is_locked_while_it_trains(run: Path) -> None:
