@@ -34,7 +34,7 @@ else:
         from importlib import import_module
 
         api = import_module(f"{__name__}._api")
-        globals().update({each: getattr(api, each) for each in api.__all__}, __all__=api.__all__)
+        globals().update({each: vars(api)[each] for each in api.__all__}, __all__=api.__all__)
         if name not in globals():  # where the modules that were imported are too
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return globals()[name]

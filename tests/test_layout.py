@@ -251,6 +251,17 @@ def test_functions_of_the_command_line_are_short(path: Path) -> None:
             assert node.end_lineno - node.lineno < 60, node.name
 
 
+def test_what_an_object_has_is_rarely_guessed() -> None:
+    # A contract names every optional member and its default (`contracts.py`).
+    calls = [
+        (path.stem, node.lineno)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr"
+    ]
+    assert len(calls) <= 6, calls
+
+
 def test_public_names_exist_and_are_documented() -> None:
     for name in pyro_dvae.__all__:
         assert getattr(pyro_dvae, name).__doc__, name

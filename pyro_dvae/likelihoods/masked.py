@@ -16,7 +16,7 @@ from pyro_dvae.contracts import completed
 from pyro_dvae.displays import one_line
 from pyro_dvae.likelihoods.base import Likelihood, typical_of
 from pyro_dvae.likelihoods.elements import element_log_probs
-from pyro_dvae.likelihoods.mixed import Mixed
+from pyro_dvae.likelihoods.mixed import Columns, Mixed
 
 
 class Masked(Likelihood):
@@ -165,8 +165,9 @@ class _OrMissing(constraints.Constraint):
         self.base, self.is_discrete = base, base.is_discrete
 
     def check(self, value: Tensor) -> Tensor:
-        inside = getattr(self.base, "inside", self.base.check)
-        return inside(value) | value.isnan()
+        base = self.base
+        inside = base.inside(value) if isinstance(base, Columns) else base.check(value)
+        return inside | value.isnan()
 
 
 class _MaskedDistribution(TorchDistribution):

@@ -41,7 +41,7 @@ class Mixed(Likelihood):
     """
 
     kind = "columns"
-    support: _Columns
+    support: Columns
 
     def __init__(self, blocks: Sequence[tuple[nn.Module, int]]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Mixed(Likelihood):
         self.sizes = tuple(columns for _, columns in blocks)
         self.num_params = max(block.num_params for block in likelihoods)
         self.cost = max(block.cost for block in likelihoods)
-        self.support = _Columns([block.support for block in likelihoods], self.sizes)
+        self.support = Columns([block.support for block in likelihoods], self.sizes)
 
     def extra_repr(self) -> str:
         """The arguments, for `repr`."""
@@ -143,7 +143,7 @@ class Mixed(Likelihood):
             yield cast(Likelihood, block), columns
 
 
-class _Columns(constraints.Constraint):
+class Columns(constraints.Constraint):
     """Rows whose columns lie in the supports of their blocks."""
 
     event_dim = 1

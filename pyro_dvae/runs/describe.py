@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.codes import one_hot
 from pyro_dvae.guides import GUIDES, AutoregressiveGuide
-from pyro_dvae.likelihoods import LIKELIHOODS, Mixed
+from pyro_dvae.likelihoods import LIKELIHOODS, Masked, Mixed
 from pyro_dvae.networks import (
     DECODERS,
     ENCODERS,
@@ -129,6 +129,8 @@ def _specs(
 
 def _argument(module: nn.Module, row: Named) -> object:
     """What stands after the colon; None for nothing."""
+    if isinstance(module, Masked):
+        return _specs("likelihood", module.likelihood, LIKELIHOODS, {})[0]
     if isinstance(module, Mixed):
         kinds = (_specs("kind of column", block, LIKELIHOODS, {})[0] for block in module.blocks)
         return ",".join(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
-from pyro_dvae.data import Source, as_rows, check_shape, open_source
+from pyro_dvae.data import Rows, Source, as_rows, check_shape, open_source
 from pyro_dvae.runs.checkpoints import create_run, write_weights
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.describe import config_of
@@ -22,7 +25,6 @@ from pyro_dvae.runs.storage import only_writer, write_atomically
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.vae import DiscreteVAE
 
-_DATA = "data.npz"
 _MODEL = ["num_latents", "num_categories", "prior", "likelihood", "guide", "network", "hidden"]
 _MODEL += ["dropout", "encoder", "decoder"]
 """The settings that describe the model."""
@@ -51,8 +53,10 @@ def save_run(
         vae: the trained model.
         data: what it was trained on, for the commands that look at its data: the path of a file or
             a folder, the name of a data set, what `open_source` returns; or values as they were
-            stored before training (N, ...), which are copied into the folder. None for no data.
-        labels: the labels of the data, as `open_source` takes them, or (N,) of values.
+            stored before training, in any form that `as_rows` takes, which are copied into the
+            folder. None for no data.
+        labels: the labels of the data, as `open_source` takes them; (N,) of values, or the name of
+            a column of a table.
         records: what `fit` yielded, for the learning curve.
         **settings: settings of `Config`, by name, that the model does not tell: `binarize` and
             `range`; the `validation` and the `seed` of `fit`, which decide the rows that are kept
@@ -65,35 +69,80 @@ def save_run(
     Raises:
         ValueError: no settings build this model, or the data do not fit it. No folder is made then.
     """
-    source = None if data is None else _source(data, labels)
     shape = _event_shape(vae)
-    if source is not None:
-        check_shape((len(source.train), *source.train.event_shape), shape)
     given = {"epochs": records[-1].epoch if records else 0, **settings}
     config = config_of(vae, shape, given)
-    if source is not None:
-        config, span = _fitting(config, source, given)
-    path = create_run(folder, "model")
-    with only_writer(path):
-        record = DataRecord(config)
+    best = [epoch.epoch for epoch in records if epoch.is_best]
+    with _opened(data, labels) as (source, values):
+        span = (0.0, 0.0)
         if source is not None:
-            source = source if source.arguments else _copied(source, path / _DATA)
-            record = DataRecord.of(source, config, span)
-            record = record.counting(source, record.splits(source))
-        best = [epoch.epoch for epoch in records if epoch.is_best]
-        write_weights(path, vae.state_dict(), best[-1] if best else 0)
-        for epoch in records:
-            append_metrics(path, vars(epoch))
-        write_config(path, record, shape)
+            check_shape((len(source.train), *source.train.event_shape), shape)
+            config, span = _fitting(config, source, given)
+        path = create_run(folder, "model")
+        with only_writer(path):
+            record = DataRecord(config)
+            if source is not None:
+                if values is not None:
+                    source = _copied(source, values, path)
+                record = DataRecord.of(source, config, span)
+                record = record.counting(source, record.splits(source))
+            write_weights(path, vae.state_dict(), best[-1] if best else 0)
+            for epoch in records:
+                append_metrics(path, vars(epoch))
+            write_config(path, record, shape)
     return load_run(path)
 
 
-def _source(data: Any, labels: Any) -> Source:
-    if isinstance(data, Source):
-        return data
-    if isinstance(data, (str, Path)):
-        return open_source(data, labels=labels)
-    return Source(_DATA, "memory", as_rows(data, labels), None, None)
+@contextmanager
+def _opened(data: Any, labels: Any) -> Iterator[tuple[Source | None, Path | None]]:
+    """The data; and the temporary file that they were written to, where they lay in memory."""
+    if data is None or isinstance(data, Source):
+        yield data, None
+    elif isinstance(data, (str, Path)):
+        yield open_source(data, labels=labels), None
+    else:
+        rows = as_rows(data, labels)
+        with TemporaryDirectory() as folder:
+            options: dict[str, Any] = {}
+            if rows.columns is None:
+                arrays = _arrays(rows)
+                path, options["key"] = Path(folder) / "data.npz", "x"
+                np.savez(path, allow_pickle=False, **arrays)
+                label = "y" if "y" in arrays else None
+            else:
+                path = Path(folder) / "data.csv"
+                label = _write_table(data, labels, path)
+            yield open_source(path, labels=label, **options), path
+
+
+def _arrays(rows: Rows) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"x": rows.read(torch.arange(len(rows), device="cpu")).numpy()}
+    if rows.labels is not None:
+        y = rows.labels.numpy()
+        arrays["y"] = y if rows.label_names is None else np.asarray(rows.label_names)[y]
+    return arrays
+
+
+def _write_table(data: Any, labels: Any, path: Path) -> str | None:
+    """Write a table of pandas, or a dict of columns, with its labels, whose column is returned."""
+    import pandas as pd  # type: ignore[import-untyped, unused-ignore]
+
+    frame = data if isinstance(data, pd.DataFrame) else pd.DataFrame(data)
+    if labels is None or isinstance(labels, str):
+        frame.to_csv(path, index=False)
+        return labels
+    name = "label"
+    while name in frame:
+        name += "_"
+    frame.assign(**{name: np.asarray(labels)}).to_csv(path, index=False)
+    return name
+
+
+def _copied(source: Source, file: Path, folder: Path) -> Source:
+    """The same data, of a copy of the file in a folder."""
+    path = folder / file.name
+    write_atomically(path, lambda beside: shutil.copyfile(file, beside))
+    return open_source(**{**source.arguments, "data": path})
 
 
 def _event_shape(vae: DiscreteVAE) -> tuple[int, ...]:
@@ -129,20 +178,3 @@ def _fitting(
     splits = DataRecord.of(source, resolved, span).splits(source)
     check_values(resolved, splits)
     return resolved, span
-
-
-def _copied(source: Source, path: Path) -> Source:
-    """Values that lie in memory, written to a file beside the weights, and opened there."""
-    rows = source.train
-    arrays = {"x": rows.read(torch.arange(len(rows), device="cpu")).numpy()}
-    if rows.labels is not None:
-        arrays["y"] = rows.labels.numpy()
-        if rows.label_names is not None:
-            arrays["y"] = np.asarray(rows.label_names)[arrays["y"]]
-    write_atomically(path, lambda beside: _write(beside, arrays))
-    return open_source(path, key="x", labels="y" if "y" in arrays else None)
-
-
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with path.open("wb") as file:  # to a name, NumPy would add its suffix
-        np.savez(file, allow_pickle=False, **arrays)

@@ -78,7 +78,7 @@ def start_run(
     if compile_step is None and trainer.compile_if_long(config.epochs):
         config = replace(config, compile=True)
     if config.num_particles is None:  # the estimator is the user's own, and has its defaults
-        particles = getattr(trainer.elbo, "num_particles", 1)
+        particles = trainer.elbo.num_particles
         config = replace(config, num_particles=particles, annealing=trainer.annealing)
     data = replace(data, config=config)
     codes = f"d{config.num_latents}k{config.num_categories}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import zoo
@@ -22,6 +23,7 @@ from pyro_dvae import (
     ConvEncoder,
     DiscreteVAE,
     HierarchicalPrior,
+    Mixed,
     MLPDecoder,
     MLPEncoder,
     Normal,
@@ -175,6 +177,30 @@ def test_a_file_and_a_test_part(pdvae: Run) -> None:
     assert (run.data.columns, run.data.num_train, run.data.num_test) == (("a", "b"), 32, 8)
     assert pdvae("evaluate", "run")[0] == 0
     assert load_run("run").evaluation["test"].elbo < 0
+
+
+def test_a_table_of_pandas_keeps_its_names(pdvae: Run) -> None:
+    source = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "mass": source.normal(4000, 500, 50).round(2),
+            "island": source.choice(["Biscoe", "Dream", "Torgersen"], 50),
+            "sex": source.choice(["f", "m"], 50),
+            "species": source.choice(["a", "b"], 50),
+        }
+    )
+    likelihood = Mixed([(Normal((1,)), 1), (Categorical(3), 1), (Bernoulli(), 1)])
+    likelihood.calibrate(torch.tensor([[3500.0, 0, 0], [4500, 1, 1], [4000, 2, 0]]))
+    vae = model((3,), likelihood)
+    for name, labels in (("run", "species"), ("other", None)):
+        table = frame if labels else frame.drop(columns="species")
+        run = save_run(name, vae, table, labels=labels or frame["species"], validation=5)
+        assert run.data.columns == ("mass", "island", "sex")
+        assert run.data.label_names == ("a", "b")
+        assert torch.equal(run.encode(frame), run.encode(frame[frame.columns[::-1]]))
+        assert torch.equal(run.score(frame)[:5], run.score(frame[:5]))
+        assert pdvae("evaluate", name, "--split=validation")[0] == 0
+        assert pdvae("sample", name, "-n3", f"-o{name}.csv")[0] == 0
 
 
 def test_without_data(pdvae: Run) -> None:
