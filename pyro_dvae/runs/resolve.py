@@ -136,13 +136,12 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
 
 def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Config:
     """The settings, with those that nobody named by the size (N, P) of the data."""
-    model: dict[str, Any] = model_recipe(*size, named)
-    code = {name: getattr(config, name) for name in ("num_latents", "num_categories")} | model
-    codes = num_codes(code["num_latents"], code["num_categories"])
-    model |= estimator_recipe(*size, codes, named)
-    if "estimator" in model:
-        model |= {"num_particles": None, "annealing": None}  # its own
-    config = replace(config, **model)
+    config = replace(config, **model_recipe(*size, named))
+    codes = num_codes(config.num_latents, config.num_categories)
+    chosen = estimator_recipe(*size, codes, named)
+    if "estimator" in chosen:
+        chosen |= {"num_particles": None, "annealing": None}  # its own
+    config = replace(config, **chosen)
     estimator = estimator_of(config.estimator)
     recipe = training_recipe(*size, config.batch_size, anneals=estimator.has_beta)
     if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
