@@ -38,6 +38,7 @@ def fit(
     guide: fit_options.GuideOption = DEFAULTS.guide,
     network: fit_options.NetworkOption = DEFAULTS.network,
     hidden: fit_options.HiddenOption = fit_options.HIDDEN,
+    alpha: fit_options.AlphaOption = DEFAULTS.alpha,
     dropout: fit_options.DropoutOption = DEFAULTS.dropout,
     encoder: fit_options.EncoderOption = DEFAULTS.encoder,
     decoder: fit_options.DecoderOption = DEFAULTS.decoder,
@@ -86,7 +87,6 @@ def fit(
 
     Example: pdvae fit --epochs 50 --latents 4 --categories 8
     """
-    _check(resume, run_dir, log_every, tensorboard)
     _train(_named(context), **context.params)
 
 
@@ -104,6 +104,7 @@ def _train(
     **_: Any,
 ) -> None:
     """Train with the settings that the command line names."""
+    _check(resume, run_dir, log_every, tensorboard)
     with user_errors():
         if resume is None:
             training = _new(run_dir, data, data_dir, named, device)

@@ -84,6 +84,14 @@ HiddenOption = Annotated[
         "decoder has the same layers in reverse order.",
     ),
 ]
+AlphaOption = Annotated[
+    float | None,
+    model(
+        help="Learn the classes from labels that some of the data have: the first latent is the "
+        "class. The value is the weight of the loss of the classes, 0.1 as a rule. It needs labels "
+        "and as many --categories as there are classes. If left out: labels play no part."
+    ),
+]
 DropoutOption = Annotated[
     float,
     model(
@@ -108,8 +116,8 @@ ParticlesOption = Annotated[
     int | None,
     training(
         "--particles",
-        help="S, the number of draws of z per datum and step. If left out: 4 for the estimators "
-        "rloo and vimco, and 1 for all others.",
+        help="S, the number of draws of z per datum and step. If left out: 4 for rloo and "
+        "vimco, 2 for sum-first, and 1 for all others.",
     ),
 ]
 TemperatureOption = Annotated[

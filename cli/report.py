@@ -123,6 +123,8 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
         print(f"  ({_DENSITY})")
     if config.num_classes:
         print("  (given the label y of each: p(z) is p(z|y), and p(x) is p(x|y))")
+    if scores.accuracy is not None:
+        print(f"  class accuracy {scores.accuracy:.4f} (of the {datum}s with a label, by q(y|x))")
     bound = f"bound({scores.importance_samples})"
     if scores.log_marginal is None:
         print("  log p(x): not summed over all codes")

@@ -91,6 +91,10 @@ class RunSettings(TrainingSettings):
     """A decoder of the user's own in place of the network's, as "module:factory"."""
     num_classes: int = 0
     """The number of classes of the labels; 0 for a prior that knows no labels."""
+    alpha: float | None = None
+    """If it is given, the first latent is the class of a datum, and is observed where the data
+    have a label: the model is a `SemiSupervisedVAE`. The weight of log q(y|x) per labelled datum
+    is alpha N / L, where L of the N training data have a label. None is a model without classes."""
     hidden: tuple[int, ...] = (512, 256)
     """The widths of the MLP encoder's hidden layers. The decoder has the same in reverse order."""
     dropout: float = 0.0

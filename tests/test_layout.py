@@ -128,6 +128,7 @@ ROOMS: dict[str, set[str]] = {
         "posteriors",
         "priors",
         "recipe",
+        "semi_supervised",
         "specs",
         "streams",
         "training",

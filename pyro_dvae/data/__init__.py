@@ -22,7 +22,7 @@ from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent, extent
 from pyro_dvae.data.read.fingerprints import fingerprint
 from pyro_dvae.data.read.idx import read_idx
-from pyro_dvae.data.read.labels import class_labels
+from pyro_dvae.data.read.labels import class_labels, partial_labels, refuse_gaps
 from pyro_dvae.data.read.mnist import DATA_SETS, Images, load_images
 from pyro_dvae.data.read.rows import Rows, Source, SubsetRows, TensorRows
 from pyro_dvae.data.read.sources import open_source
@@ -86,7 +86,9 @@ __all__ = [
     "number_by",
     "only_seen",
     "open_source",
+    "partial_labels",
     "read_idx",
+    "refuse_gaps",
     "refuse_unlike",
     "refuse_unseen",
     "scan",

@@ -34,6 +34,7 @@ from pyro_dvae.runs.parts import (
     build_prior,
     check_name,
 )
+from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.specs import is_own
 from pyro_dvae.vae import DiscreteVAE
 
@@ -73,6 +74,7 @@ class Config(RunSettings):
         check_name("network", self.network, ENCODERS)
         at_least("classes", self.num_classes, 0)
         code_shape(self.num_latents, self.num_categories)
+        self._check_alpha()
         at_least("seed", self.seed, 0)
         at_least("epochs", self.epochs, 0)
         hidden_sizes(self.hidden)
@@ -115,6 +117,17 @@ class Config(RunSettings):
             self._set("patience", None)
         if self.patience is not None:
             at_least("patience", self.patience, 1)
+
+    def _check_alpha(self) -> None:
+        if self.alpha is None:
+            return
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"Expected a finite alpha >= 0; got {self.alpha}. Use alpha=0.1.")
+        if self.prior.partition(":")[0] == "conditional":
+            raise ValueError(
+                "Expected no alpha with the conditional prior, which takes a label of each datum; "
+                f"got alpha={self.alpha}. Leave one of them out."
+            )
 
     def _check_estimator(self) -> None:
         estimator = estimator_of(self.estimator)
@@ -188,7 +201,10 @@ def build_vae(config: Config, event_shape: Sequence[int]) -> DiscreteVAE:
     guide = build_guide(config)
     num_outputs = guide.num_outputs or config.num_categories
     networks = build_networks(config, shape, num_outputs, likelihood)
-    return DiscreteVAE(*networks, build_prior(config, shape), likelihood, guide)
+    parts = (*networks, build_prior(config, shape), likelihood, guide)
+    if config.alpha is None:
+        return DiscreteVAE(*parts)
+    return SemiSupervisedVAE(*parts, alpha=config.alpha)
 
 
 def model_code(config: Config) -> list[str]:

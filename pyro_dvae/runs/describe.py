@@ -29,6 +29,7 @@ from pyro_dvae.priors import (
     VampPrior,
 )
 from pyro_dvae.runs.config import Config, build_vae
+from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.specs import Named
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.vae import DiscreteVAE
@@ -70,6 +71,8 @@ def config_of(vae: DiscreteVAE, event_shape: Sequence[int], given: Mapping[str, 
         "num_categories": code[1],
         "num_classes": classes,
     }
+    if isinstance(vae, SemiSupervisedVAE):
+        found["alpha"] = vae.alpha
     found |= _network(vae, given)
     choices = {
         "prior": _specs("prior", vae.prior, PRIORS, given),

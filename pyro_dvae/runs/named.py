@@ -76,7 +76,8 @@ def named_labels(data: DataRecord, labels: Tensor) -> Tensor | list[str]:
     if not names or all_numbers(names):
         known = data.label_values(labels)
         return labels if known is None else known
-    return [names[i] if 0 <= i < len(names) else str(i) for i in labels.tolist()]
+    known_names = [*names, ""]  # the last is that of -1, no label
+    return [known_names[i] if -1 <= i < len(names) else str(i) for i in labels.tolist()]
 
 
 def number_labels(data: DataRecord, labels: Sequence[str]) -> Tensor | None:

@@ -215,6 +215,7 @@ class DataRecord:
             range=config.range,
             likelihood=preparation.likelihood,
             num_classes=config.num_classes,
+            partly_labelled=config.alpha is not None,
             seed=config.seed,
             **kept,
         )
@@ -257,7 +258,7 @@ class DataRecord:
         names = self.label_names
         if labels is None or not names or not all_numbers(names) or int(labels.max()) >= len(names):
             return labels
-        return torch.tensor([int(name) for name in names])[labels]
+        return torch.where(labels < 0, labels, torch.tensor([int(name) for name in names])[labels])
 
 
 def _held_out(splits: Splits, config: Config) -> dict[str, str]:

@@ -20,6 +20,7 @@ from pyro_dvae.data import (
     complaint,
     given_kinds,
     mixed_spec,
+    partial_labels,
     scan,
 )
 from pyro_dvae.data.read.errors import shorten
@@ -107,6 +108,8 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     named = {name for name, value in settings.items() if value is not None or name == "patience"}
     named -= set() if config.compile else {"compile"}
     config = _with_recipe(config, size, named)
+    if config.alpha is not None:
+        _check_classes(config, source)
     likelihood = config.likelihood
     own, kinds = is_own(likelihood, LIKELIHOODS), given_kinds(likelihood)
     gaps = not own and (found.num_missing > 0 or is_masked(likelihood))
@@ -159,6 +162,17 @@ def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:
             f"got names in column {column!r}: {shorten(list(levels[column]))}. Use "
             f'likelihood="mixed", or leave such columns out with drop={list(levels)}.'
         )
+
+
+def _check_classes(config: Config, source: Source) -> None:
+    """Refuse data without labels, or with more classes than the first latent has categories."""
+    labels = source.train.labels
+    if labels is None or not (labels >= 0).any():
+        raise DataError(
+            f"Expected labels for some of the rows of {source.name}, since alpha={config.alpha} is "
+            'set; got none. Name them with labels="COLUMN", or leave alpha out.'
+        )
+    partial_labels(labels, config.num_categories, "the training data")
 
 
 def count_classes(prior: str, source: Source) -> int:

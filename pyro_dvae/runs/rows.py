@@ -26,6 +26,8 @@ from pyro_dvae.data import (
     complaint,
     number_by,
     open_source,
+    partial_labels,
+    refuse_gaps,
     refuse_unseen,
     scan,
 )
@@ -68,6 +70,8 @@ def model_labels(config: Config, labels: Tensor | None, where: str) -> Tensor | 
     Raises:
         ValueError: the model takes labels, and there are none, or one that it does not know.
     """
+    if config.alpha is not None and labels is not None:
+        return partial_labels(labels, config.num_categories, where)
     if not config.num_classes:
         return None
     if labels is None:
@@ -211,7 +215,7 @@ def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: boo
     rows, refusal = _first_that_opens(path, options)
     if refusal is not None:
         told = str(refusal)
-        if "a label for each row" not in told and "as labels in" not in told:
+        if "as labels in" not in told and "a label for some" not in told:
             told = f"Expected labels, {labels!r}, in {path}; got none. Add them."
         elif not labelled:
             warnings.warn(f"The labels are left out: {told}", stacklevel=3)
@@ -229,6 +233,8 @@ def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: boo
             f"Expected whole numbers as labels in {path}, as in the run's data; got "
             f"{', '.join(rows.label_names[:5])}. Number the classes."
         )
+    if labelled and rows.labels is not None:
+        refuse_gaps(rows.labels, str(path))
     return number_by(rows, data.label_names)
 
 

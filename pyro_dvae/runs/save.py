@@ -26,7 +26,7 @@ from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.vae import DiscreteVAE
 
 _MODEL = ["num_latents", "num_categories", "prior", "likelihood", "guide", "network", "hidden"]
-_MODEL += ["dropout", "encoder", "decoder"]
+_MODEL += ["alpha", "dropout", "encoder", "decoder"]
 """The settings that describe the model."""
 
 

@@ -29,6 +29,7 @@ from pyro_dvae.runs.run import Run, refuse_sizes_beyond
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.settings import trusted_config
 from pyro_dvae.runs.sizes import refuse_too_large
+from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.batches import Batch
 from pyro_dvae.training.fitting import calibrate
@@ -69,7 +70,8 @@ def start_run(
     found = check_source(source) if found is None else found
     kinds = given_kinds(settings.get("likelihood", Config.likelihood))
     source = source if kinds is None else with_categories(source, kinds)
-    source = _with_classes(source, settings.get("prior", Config.prior))
+    prior, alpha = settings.get("prior", Config.prior), settings.get("alpha")
+    source = _with_classes(source, prior, partly=alpha is not None)
     config = resolve_settings(source, found, compile=bool(compile_step), **settings)
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
     splits = data.splits(source)
@@ -155,6 +157,11 @@ def start_prior(
     """
     device = next(run.vae.parameters()).device
     record = run.data.moved_to(data_dir=data_dir)
+    if run.config.alpha is not None:
+        raise ValueError(
+            f"Expected a run without classes to fit a prior to; got {run.folder}, whose first "
+            "latent is the class. Train it with the prior that you want."
+        )
     source = _with_classes(record.open(), prior)
     config = replace(
         run.config,
@@ -200,9 +207,9 @@ def new_model(config: Config, event_shape: Sequence[int]) -> tuple[DiscreteVAE, 
         return build_vae(config, shape), build_elbo(config, shape)
 
 
-def _with_classes(source: Source, prior: str) -> Source:
-    """The data; for a conditional prior, their labels counted from 0 without gaps."""
-    return only_seen(source) if is_conditional(prior) else source
+def _with_classes(source: Source, prior: str, *, partly: bool = False) -> Source:
+    """The data; for a model that takes labels, their labels counted from 0 without gaps."""
+    return only_seen(source) if partly or is_conditional(prior) else source
 
 
 def _check(config: Config, splits: Splits, device: torch.device) -> None:
@@ -215,6 +222,8 @@ def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
     shape = tuple(splits.train.event_shape)
     vae, elbo = new_model(config, shape)
     vae.to(device)
+    if isinstance(vae, SemiSupervisedVAE) and splits.train.labels is not None:
+        vae.alpha *= len(splits.train) / int((splits.train.labels >= 0).sum())
     train, validation = splits.train.to(device), _validation(config, splits, device)
     calibrate(vae, train, config.seed)  # the state of a resumed run replaces it
     with _parts_that_fit():

@@ -156,8 +156,11 @@ def test_the_help_names_all_parts(name: str, known: dict[str, Any]) -> None:
 
 
 def test_the_help_tells_what_estimators_can_do() -> None:
-    drawn = {name: row.particles for name, row in ESTIMATORS.items() if row.particles > 1}
-    (number,) = set(drawn.values())
-    assert f"{number} for the estimators {' and '.join(drawn)}, and 1" in FIT["num_particles"].help
+    drawn: dict[int, list[str]] = {}
+    for name, row in ESTIMATORS.items():
+        drawn.setdefault(row.particles, []).append(name)
+    del drawn[1]
+    told = [f"{number} for {' and '.join(names)}" for number, names in sorted(drawn.items())]
+    assert f"If left out: {', '.join(told[::-1])}, and 1 for" in FIT["num_particles"].help
     without = [name for name, row in ESTIMATORS.items() if not row.has_beta]
     assert f"0 for the estimators {' and '.join(without)}," in FIT["annealing"].help

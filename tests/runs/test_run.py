@@ -179,9 +179,13 @@ def test_values_that_the_model_does_not_take(
 
 def test_labels_that_cannot_be_read_are_left_out_with_a_warning(run: Path) -> None:
     Path("gap.csv").write_text("a,b,c,species\n0,1,0,u\n1,1,0,\n")
+    Path("empty.csv").write_text("a,b,c,species\n0,1,0,\n1,1,0,\n")
     loaded = load_run(run)
-    with pytest.warns(UserWarning, match="The labels are left out: Expected a label for each row"):
-        assert loaded.rows("gap.csv").labels is None
+    labels = loaded.rows("gap.csv").labels
+    assert labels is not None
+    assert (labels >= 0).tolist() == [True, False]
+    with pytest.warns(UserWarning, match="The labels are left out: Expected a label for some"):
+        assert loaded.rows("empty.csv").labels is None
     with pytest.raises(ValueError, match="a label for each row"):
         loaded.data.open_file("gap.csv", labelled=True)
 

@@ -20,11 +20,12 @@ def only_seen(source: Source) -> Source:
         source: Data with or without labels.
 
     Returns:
-        The data with new labels. They are the same data if there are no labels, if the labels are
-        0 to C - 1 already, or if some are negative (which are refused later).
+        The data with new labels. They are the same data if there are no labels, or if the labels
+        are 0 to C - 1 already. A negative label, which stands for none, stays as it is.
     """
     labels = source.train.labels
-    if labels is None or (seen := labels.unique())[0] < 0 or len(seen) == int(seen[-1]) + 1:
+    seen = torch.empty(0) if labels is None else labels[labels >= 0].unique()
+    if not len(seen) or len(seen) == int(seen[-1]) + 1:
         return source
     names = _texts(source.train, seen.tolist())
     test = None if source.test is None else number_by(source.test, names)
@@ -49,8 +50,11 @@ def number_by(rows: Rows, names: Sequence[str] | None) -> Rows:
         return rows
     seen, place = labels.unique(return_inverse=True)
     texts = _texts(rows, seen.tolist())
-    known = [*names, *(text for text in texts if text not in names)]
-    number = torch.tensor([known.index(text) for text in texts])
+    some = [text for number, text in zip(seen.tolist(), texts, strict=True) if number >= 0]
+    known = [*names, *(text for text in some if text not in names)]
+    number = torch.tensor(
+        [known.index(text) if i >= 0 else i for i, text in zip(seen.tolist(), texts, strict=True)]
+    )
     view: Any = copy.copy(rows)
     view.labels = number[place]
     view.label_names = tuple(known)

@@ -46,6 +46,46 @@ def checked_labels(labels: Tensor | None, num_data: int, where: str = "") -> Ten
     return numbers
 
 
+def refuse_gaps(labels: Tensor, where: str) -> None:
+    """Refuse labels of which some are missing, or are negative.
+
+    Args:
+        labels: (N,) int64.
+        where: Whose labels they are, for the message: "the test part".
+
+    Raises:
+        DataError: If a label is negative.
+    """
+    gaps = (labels < 0).nonzero().flatten().tolist()
+    if gaps:
+        raise DataError(
+            f"Expected a label for each row in {where}; got none, or a negative one, in row "
+            f"{gaps[0]} (counted from 0), {len(gaps)} in all. Fill in classes from 0 on, or train "
+            "with alpha=0.1, which takes labels for some of the rows."
+        )
+
+
+def partial_labels(labels: Tensor, num_categories: int, where: str) -> Tensor:
+    """Return labels, negative where there is none, if a model takes them as its first latent.
+
+    Args:
+        labels: (N,) int64.
+        num_categories: K.
+        where: Whose labels they are, for the message: "the test part".
+
+    Raises:
+        DataError: If one is K or above.
+    """
+    most = int(labels.max()) if labels.numel() else 0
+    if most >= num_categories:
+        raise DataError(
+            f"Expected labels 0 to {num_categories - 1} for {where}, the categories of the first "
+            f"latent; got {most}. Use num_categories={most + 1}, or leave out classes that the "
+            "model was not trained on."
+        )
+    return labels
+
+
 def class_labels(labels: Tensor | None, num_classes: int, where: str) -> Tensor:
     """Return labels if a model of C classes takes them.
 
@@ -63,9 +103,10 @@ def class_labels(labels: Tensor | None, num_classes: int, where: str) -> Tensor:
             f"Expected labels for {where}, which the model is conditional on; got none. Name them "
             'with labels="COLUMN", or choose another prior, prior="learned" say.'
         )
+    refuse_gaps(labels, where)
     low, high = int(labels.min()), int(labels.max())
     most = num_classes or MOST_CLASSES
-    if low < 0 or high >= most:
+    if high >= most:
         raise DataError(
             f"Expected labels 0 to {most - 1} for {where}; got {low} to {high}. Number the "
             "classes from 0, or leave out those that the model was not trained on."
@@ -77,7 +118,7 @@ def number_classes(values: NDArray[Any], where: str) -> Labels:
     """Turn one label per datum, a number or a text, into numbers.
 
     Whole numbers stay as they are, even if they are stored as text. Other texts are numbered in
-    sorted order.
+    sorted order. An empty text, or NaN, is no label, and becomes -1.
 
     Args:
         values: (N,) numbers or strings.
@@ -87,7 +128,7 @@ def number_classes(values: NDArray[Any], where: str) -> Labels:
         The labels, and their names if the values are texts.
 
     Raises:
-        DataError: If a label is missing, or the values are neither whole numbers nor texts.
+        DataError: If all labels are missing, or the values are neither whole numbers nor texts.
     """
     if values.ndim != 1 or values.dtype.kind not in "biufUSO":
         raise DataError(
@@ -97,17 +138,21 @@ def number_classes(values: NDArray[Any], where: str) -> Labels:
     if values.dtype.kind in "USO":
         text = [v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values]
         text = [value.strip() for value in text]
-        if "" in text:
-            raise DataError(
-                f"Expected a label for each row in {where}; got none in row {text.index('')} "
-                f"(counted from 0), {text.count('')} in all. Fill in a class."
-            )
         try:
-            values = np.array([float(value) for value in text])
+            values = np.array([float(value or "nan") for value in text])
         except ValueError:
-            names = sorted(set(text))
+            names = sorted(set(text) - {""})
             number = {name: i for i, name in enumerate(names)}
-            return torch.tensor([number[name] for name in text], device="cpu"), tuple(names)
+            numbered = [number.get(name, -1) for name in text]
+            return torch.tensor(numbered, device="cpu"), tuple(names)
+    if values.dtype.kind == "f" and len(values):
+        missing = np.isnan(values)
+        if missing.all():
+            raise DataError(
+                f"Expected a label for some of the rows in {where}; got none at all. Fill in "
+                "classes, or leave labels=... out."
+            )
+        values = np.where(missing, -1, values)
     with np.errstate(invalid="ignore"):
         numbers = values.astype(np.int64)
     wrong = numbers != values

@@ -103,6 +103,7 @@ def make_splits(
     range: tuple[float, float] | None = None,
     likelihood: str | nn.Module = "bernoulli",
     num_classes: int = 0,
+    partly_labelled: bool = False,
     found: Extent | None = None,
 ) -> Splits:
     """Split data into parts, and prepare them for a likelihood.
@@ -119,6 +120,7 @@ def make_splits(
         range: (low, high), the stored values that stand for 0 and 1; None for uint8 values of 255.
         likelihood: The likelihood that takes the data; or its name, or ``name:argument``.
         num_classes: C for a model that takes the labels 0 to C - 1 with the data; else 0.
+        partly_labelled: Whether the model takes the labels of those data that have one.
         found: What the training rows are, for example ``scan(rows).extent``; None to look at every
             value once more.
 
@@ -156,7 +158,9 @@ def make_splits(
     if num_classes:
         for name, part in stored.items():
             class_labels(part.labels, num_classes, f"the {name} part")
-    whole = _serving(rows, preparation, seed, with_labels=num_classes > 0, found=found)
+    whole = _serving(
+        rows, preparation, seed, with_labels=num_classes > 0 or partly_labelled, found=found
+    )
     fixed = {}
     for name in stored.keys() - {"train"}:
         part = stored[name]

@@ -271,7 +271,7 @@ class TestLabels:
         [
             (None, 3, "Name them with labels="),
             ([0, 3], 3, "labels 0 to 2 for it; got 0 to 3"),
-            ([-1, 1], 0, "got -1 to 1"),
+            ([-1, 1], 0, "a label for each row in it; got none, or a negative one, in row 0"),
             ([0, 123456], 0, "Number the classes from 0"),
         ],
     )
