@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,25 +23,33 @@ from .options import (
 from .pictures import own_settings
 from .rows import failed_writes, file_for, only_images, open_run, weights_of
 
+if TYPE_CHECKING:
+    from pyro_dvae import Run
+    from pyro_dvae.runs import PreparedRows
+
 _MOST = 100
 
 
 NumOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--num",
         "-n",
-        help=f"The number of images to draw, from the first on. It is at most {_MOST}.",
+        help=f"The number of images to draw, or of rows to write, from the first on. At most "
+        f"{_MOST} images are drawn. If left out: 12 images, or all rows.",
+        show_default=False,
     ),
 ]
-OutputOption = Annotated[Path, typer.Option("--output", "-o", help="The .png file to write.")]
+OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", help="The .png file to write, or the .csv file of rows.")
+]
 
 
 def reconstruct(
     run: RunArgument = None,
     input_file: InputOption = None,
     key: KeyOption = None,
-    num: NumOption = 12,
+    num: NumOption = None,
     output: OutputOption = Path("reconstructions.png"),
     data_dir: RunDataDirOption = None,
     seed: SeedOption = 0,
@@ -48,34 +57,92 @@ def reconstruct(
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
 ) -> None:
-    """Draw images, and what the model makes of them.
+    """Draw images, or write rows of a table, and what the model makes of them.
 
-    The rows show the images, their zeros and ones if the model takes those, the means of p(x|z) at
-    their codes, and draws from p(x|z).
+    A picture shows the images, their zeros and ones if the model takes those, the means of p(x|z)
+    at their codes, and draws from p(x|z). A .csv file has the columns of the table, and beside them
+    what the model makes of each: means, and the most probable categories.
 
     Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o images.png
     """
-    if not 1 <= num <= _MOST:
+    is_picture = output.suffix.lower() == ".png"
+    if num is not None and not 1 <= num <= (_MOST if is_picture else num):
         fail(f"Expected -n from 1 to {_MOST}; got {num}. Change it.")
-    file_for(output, (".png",), force)
+    file_for(output, (".png", ".csv"), force)
     with user_errors():
-        import torch
-
-        from pyro_dvae.data import extent
-        from pyro_dvae.runs import brightness, shade_of
-
-        loaded, target = open_run(run, device, trust_code)
-        only_images(loaded)
+        loaded, _ = open_run(run, device, trust_code)
+        if is_picture:
+            only_images(loaded)
         rows = loaded.rows(input_file or "test", data_dir=data_dir, key=key)
-        x = rows.x[:num]
+        number = min(len(rows.x), (12 if is_picture else len(rows.x)) if num is None else num)
+    if is_picture:
+        _draw(loaded, rows, number, seed, output)
+    else:
+        _write(loaded, rows, number, output)
+    what = f"images of {rows.name}, means and draws of p(x|z)"
+    if not is_picture:
+        what = f"rows of {rows.name}, means of p(x|z)"
+    drawn = f", seed {seed}" if is_picture else ""
+    print(f"{output}: {number} {what} at their most probable codes; {weights_of(loaded)}{drawn}")
+
+
+def _draw(run: Run, rows: PreparedRows, number: int, seed: int, output: Path) -> None:
+    import torch
+
+    from pyro_dvae.data import extent
+    from pyro_dvae.runs import brightness, shade_of
+
+    target = next(run.vae.parameters()).device
+    with user_errors():
+        x = rows.x[:number]
         values = rows.stored.read(torch.arange(len(x)))
-        shown = brightness(loaded, x, values, extent(rows.stored).high).to(target)
+        shown = brightness(run, x, values, extent(rows.stored).high).to(target)
     with failed_writes(), own_settings():
         from pyro_dvae.runs.plots import reconstruction_figure, save_figure
 
-        shade = shade_of(loaded)
-        save_figure(reconstruction_figure(loaded.vae, shown, x.to(target), seed, shade), output)
-    print(
-        f"{output}: {len(x)} images of {rows.name}, means and draws of p(x|z) at their most "
-        f"probable codes; {weights_of(loaded)}, seed {seed}"
+        shade = shade_of(run)
+        save_figure(reconstruction_figure(run.vae, shown, x.to(target), seed, shade), output)
+
+
+def _write(run: Run, rows: PreparedRows, number: int, output: Path) -> None:
+    """Write each row as it is, and as the model makes it of its most probable code."""
+    import torch
+
+    from pyro_dvae.runs import (
+        beside,
+        column_names,
+        decode_blocks,
+        encode_blocks,
+        is_nominal,
+        named_values,
     )
+    from pyro_dvae.runs.tables import write_csv
+
+    names = column_names(run.data, run.event_shape)
+    known = {name: list(values)[:number] for name, values in beside(run.data, rows).items()}
+    header = ["index", *known, *names, *(f"{name}_reconstructed" for name in names)]
+
+    def lines() -> Iterator[list[Any]]:
+        start, number_of = 0, run.config.num_categories
+        for codes in encode_blocks(run.vae, rows.x):
+            made = torch.cat(
+                list(decode_blocks(run.vae, codes, number_of, typical=is_nominal(run)))
+            )
+            stop = min(start + len(codes), number)
+            its = zip(
+                named_values(run.data, rows.x[start:stop].cpu()),
+                named_values(run.data, made[: stop - start]),
+                strict=True,
+            )
+            for i, (row, again) in enumerate(its, start):
+                yield [i, *(_plain(values[i]) for values in known.values()), *row, *again]
+            if stop == number:
+                return
+            start = stop
+
+    with user_errors(), failed_writes():
+        write_csv(output, header, lines())
+
+
+def _plain(value: Any) -> int | str:
+    return value if isinstance(value, str) else int(value)

@@ -63,7 +63,7 @@ def only_images(run: Run) -> None:
     if datum_name(run.event_shape) != "image":
         fail(
             f"Expected a run of images (H, W) to draw; got data of shape {run.event_shape} in "
-            f"{run.folder}. Use pdvae decode -o images.npz, or pdvae sample -o samples.csv."
+            f"{run.folder}. Use pdvae decode -o images.npz, or pdvae sample -o rows.csv."
         )
 
 

@@ -32,7 +32,7 @@ def label_column(data: DataRecord) -> str:
 
 
 def named_values(data: DataRecord, x: Tensor) -> list[list[float | str]]:
-    """Data (B, *event_shape) as rows of cells: numbers, and the names of levels.
+    """Data (B, *event_shape) as rows of cells: numbers, and the names of levels; empty for NaN.
 
     Args:
         data: the record of the run's data.
@@ -40,10 +40,12 @@ def named_values(data: DataRecord, x: Tensor) -> list[list[float | str]]:
             name of the more probable level.
     """
     rows: list[list[Any]] = x.flatten(1).tolist()
+    if x.isnan().any():
+        rows = [["" if cell != cell else cell for cell in row] for row in rows]
     for i, column in enumerate(data.columns or ()):
         levels = data.levels.get(column)
         if levels is not None:
-            for row in rows:
+            for row in (row for row in rows if row[i] != ""):
                 row[i] = levels[min(max(round(row[i]), 0), len(levels) - 1)]
     return rows
 

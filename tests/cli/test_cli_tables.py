@@ -102,6 +102,22 @@ def test_commands_write_names_and_say_which_row_each_datum_is(pdvae: Run) -> Non
             assert rows["adult"].dtype == bool
             assert set(rows["sex"]) <= {"f", "m"}
             assert pdvae("score", "run", "--data=rows.csv", "--top=1")[0] == 0
+    status, out, _ = pdvae("reconstruct", "run", "-o", "made.csv")
+    assert (status, out.split("; ")[0]) == (
+        0,
+        f"made.csv: {len(codes)} rows of the test part of birds.csv, means of p(x|z) at their most "
+        "probable codes",
+    )
+    made = pd.read_csv("made.csv")
+    assert made["id"].tolist() == codes["id"].tolist()
+    assert made["island"].tolist() == whole["island"][codes["row"]].tolist()
+    assert made["adult"].tolist() == whole["adult"][codes["row"]].tolist()
+    assert pdvae("decode", "run", "codes.csv", "-o", "rows.csv", "--force")[0] == 0
+    again = pd.read_csv("rows.csv")
+    assert made["island_reconstructed"].tolist() == again["island"].tolist()
+    assert made["mass_reconstructed"].tolist() == again["mass"].tolist()
+    assert pdvae("reconstruct", "run", "--input=birds.csv", "-n2", "-o", "two.csv")[0] == 0
+    assert pd.read_csv("two.csv")["id"].tolist() == ["bird 0", "bird 1"]
     assert pdvae("decode", "run", "codes.csv", "-o", "rows.npz")[0] == 0
     decoded = load_array("rows.npz").values
     assert set(decoded[:, 0].tolist()) <= {0.0, 1.0, 2.0}  # a level, and not a mean of levels
@@ -154,3 +170,16 @@ def test_a_level_for_names_that_come_later(pdvae: Run) -> None:
     penguins("cape.csv", 3, "Dream Cape")
     assert load_run("run").rows("cape.csv").x[:][:, 0].tolist() == [1, 3, 1]
     assert pdvae("score", "run", "--data=cape.csv")[0] == 0
+
+
+def test_cells_that_are_missing_stay_empty(pdvae: Run) -> None:
+    penguins("birds.csv")
+    lines = Path("birds.csv").read_text().splitlines()
+    lines[2] = "bird 1,,True,,f"
+    Path("birds.csv").write_text("\n".join(lines) + "\n")
+    assert pdvae("fit", "run", "--data=birds.csv", "--ids=who", *SMALL)[0] == 0
+    assert pdvae("reconstruct", "run", "--input=birds.csv", "-n3", "-o", "made.csv")[0] == 0
+    made = pd.read_csv("made.csv")
+    assert made["island"].isna().tolist() == made["mass"].isna().tolist() == [False, True, False]
+    assert set(made["island_reconstructed"]) <= {"Biscoe", "Dream", "Torgersen"}
+    assert made["mass_reconstructed"].notna().all()
