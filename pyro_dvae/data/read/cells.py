@@ -199,7 +199,7 @@ def _days(column: Any, where: str, dates: bool) -> NDArray[Any]:
 
 def _refuse_almost_numbers(texts: NDArray[Any], missing: NDArray[Any], where: str) -> None:
     """Refuse a column of numbers in which some cells are something else, a question mark say."""
-    is_number = np.array([_is_number(text) for text in texts]) & ~missing
+    is_number = np.array([_is_number(text.replace(",", "")) for text in texts]) & ~missing
     others = ~(is_number | missing)
     if is_number.sum() < max(1, others.sum()):
         return

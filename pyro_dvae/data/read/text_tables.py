@@ -168,7 +168,7 @@ def _read_commas(
     import pandas as pd
 
     read: dict[str, list[int]] = {"a decimal comma": [], "commas between thousands": []}
-    points = False
+    read["points between thousands"] = []
     for i in frame.columns:
         column = frame[i]
         if i in kept or pd.api.types.is_numeric_dtype(column.dtype):
@@ -183,17 +183,18 @@ def _read_commas(
             frame[i] = pd.to_numeric(plain.str.replace(",", ""))
             read["commas between thousands"].append(i)
         elif decimal:
-            points |= cells.str.contains(".", regex=False).any()
             frame[i] = pd.to_numeric(plain.str.replace(".", "").str.replace(",", "."))
             read["a decimal comma"].append(i)
-    if points:  # 1.234 in other columns is a thousand too
-        for i in frame.columns:
-            if frame[i].dtype.kind == "f" and i not in read["a decimal comma"]:
-                cells = text(i).str.strip()
-                held = cells[frame[i].notna()]
-                if held.map(_POINT_THOUSANDS.fullmatch).notna().all():
-                    frame[i] = pd.to_numeric(cells.str.replace(".", ""), errors="coerce")
-                    read["a decimal comma"].append(i)
+    for i in frame.columns if read["a decimal comma"] else ():  # there 1.234 is a thousand
+        column = frame[i]
+        if column.dtype.kind != "f" or i in read["a decimal comma"]:
+            continue
+        if ((1000 * column).round(6) % 1).fillna(0).any() or not (column % 1).any():
+            continue
+        cells = text(i).str.strip()
+        if cells[column.notna()].map(_POINT_THOUSANDS.fullmatch).notna().all():
+            frame[i] = pd.to_numeric(cells.str.replace(".", ""), errors="coerce")
+            read["points between thousands"].append(i)
     told = [f"{what} in {shorten([names[i] for i in its], 3)}" for what, its in read.items() if its]
     return f"numbers are read with {' and '.join(told)}" if told else None
 
