@@ -259,7 +259,7 @@ def test_images(tmp_path: Path) -> None:
         (
             "x.npy",
             {"columns": ["a"]},
-            "columns=... with .csv or .tsv or .parquet; got it with .npy",
+            "columns=... with .csv or .tsv or .parquet or values of a program; got it with .npy",
         ),
         (".", {"labels": "y"}, "labels=... with .npy or .*; got it with a folder of images"),
         (".", {"channels": 2}, "1 or 3 channels; got 2"),

@@ -159,7 +159,6 @@ def test_labels(tmp_path: Path) -> None:
         ("1,1,u\n3,4,5\n", {"columns": ["1"]}, "got a name that occurs twice, '1'"),
         (TEXT, {"columns": ["x"]}, "got a name that occurs twice, 'x'"),
         ("a,b\n1,0.5\n", {"labels": "b"}, "whole numbers or names as labels in .*; got 0.5"),
-        ("a,b\n1,\n2,u\n", {"labels": "b"}, "got none in row 0"),
         ("\0\1\2\n\0", {}, "Expected "),
     ],
 )
@@ -224,6 +223,12 @@ def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert path.stat().st_size < 10_000
     with pytest.raises(DataError, match=r"x\.parquet, about 50,000 rows of 1 columns, which takes"):
         table_file(path)
+
+
+def test_a_row_without_a_label_has_the_label_minus_1(tmp_path: Path) -> None:
+    rows = table(tmp_path, "a,b\n1,\n2,u\n", labels="b")
+    assert rows.labels is not None
+    assert (rows.labels.tolist(), rows.label_names) == ([-1, 0], ("u",))
 
 
 def test_tabs(tmp_path: Path) -> None:
@@ -398,7 +403,6 @@ class TestParquet:
             ),
             ([[1, 2], [3, 4]], {}, r"Expected numbers or names in column 'y' .*; got '\[1 2\]'"),
             ([1.5, 2.5], {"labels": "y"}, "got 1.5, 2.5"),
-            (["u", None], {"labels": "y"}, "got none in row 1"),
         ],
     )
     def test_refused(self, tmp_path: Path, column: Any, options: Any, match: str) -> None:
