@@ -29,6 +29,7 @@ from pyro_dvae import (
     RelaxELBO,
     RlooELBO,
     Run,
+    SemiSupervisedVAE,
     Trainer,
     UniformPrior,
     evaluate,
@@ -62,6 +63,11 @@ def _splits() -> Splits:
     index = torch.arange(3)
     train = PreparedData(_grey(), Preparation())
     return Splits(train, tiny_data(2), None, index, index, {"train": TensorRows(_grey())}, 0)
+
+
+def _semi_supervised() -> SemiSupervisedVAE:
+    vae = tiny_vae()
+    return SemiSupervisedVAE(vae.encoder, vae.decoder, vae.prior, vae.likelihood)
 
 
 def _run() -> Run:
@@ -109,6 +115,10 @@ OBJECTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "model": (
         lambda: tiny_vae(event=(2, 2)),
         ("DiscreteVAE, 120 parameters", "(2, 2)", f"num_latents={D}"),
+    ),
+    "semi-supervised model": (
+        _semi_supervised,
+        ("SemiSupervisedVAE, ", f"num_latents={D}"),
     ),
     "Terms": (_terms, ("log_likelihood(2, 3)", "scale=1")),
     "DatumTerms": (lambda: datum_terms(tiny_vae(), tiny_data(3)), ("3 data", "log_marginal")),
@@ -172,6 +182,7 @@ PLAIN = {
     "GradientStatistics": "a dataclass of numbers",
     "Guide": "the base of the guides",
     "Likelihood": "the base of the likelihoods",
+    "Prediction": "a tuple of tensors",
     "Prior": "the base of the priors",
     "ScoreFunctionELBO": "the base of two ELBOs",
     "SequentialCodes": "the base of codes",

@@ -146,7 +146,7 @@ def test_every_command_takes_a_saved_model(pdvae: Run) -> None:
 
 def test_the_rows_that_fit_kept_apart_are_found_again() -> None:
     x = np.random.default_rng(0).poisson(3.0, (50, 4))
-    vae = model((4,), Poisson())
+    vae = model((4,), Poisson((4,)))
     records = list(fit(vae, RlooELBO(2), x, 0.2, epochs=2, seed=3, batch_size=10, averaging=0))
     run = save_run("run", vae, x, records=records, validation=0.2, seed=3)
     held_out = run.data.splits().validation
