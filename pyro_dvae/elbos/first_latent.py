@@ -19,7 +19,7 @@ class SumFirstELBO(DiscreteELBO):
     sum over the classes y of unlabelled data. f is the objective. Its derivative in q(y|x) is
     exact, given z_s. The score function of the other latents has leave-one-out baselines, as in
     `RlooELBO`: for each y, the mean of f(y, z) at the other particles. Where y is known
-    (`obs_mask`), every y has the weight 1/K, since y is drawn there without effect.
+    (`obs_mask`), f is the same for every y, so q(y|x) gets no gradient from it.
 
     The first latent is the first variable of the guide's first code site. The other variables of
     this site keep their draws for all y. All later sites are drawn anew. Each step needs S (K + 1)
@@ -56,9 +56,9 @@ class SumFirstELBO(DiscreteELBO):
         order = list(terms.pair.guide_sites)
         later = order[order.index(name) + 1 :]
         at = self.split(terms.pair.at({name: _each_category(site.code)}, redraw=later))
-        weight, mask = log_q.exp(), site.mask
-        if mask is not None:
-            weight = torch.where(mask[..., 0], weight, 1 / len(weight))
+        weight = log_q.exp()
+        if site.mask is not None:  # the score of all sites lacks log q where a mask is off
+            log_q = torch.where(site.mask[..., 0], log_q, 0)
         f = at.learning_signal.detach()
         advantage = f - (f.sum(1, keepdim=True) - f) / (self.num_particles - 1)
         # A category of probability zero has a score of -inf, and gives no gradient.
