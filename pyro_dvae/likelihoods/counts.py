@@ -184,8 +184,9 @@ class NegativeBinomial(_Scaled):
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum."""
         total, logits = self._total(params), self._logits(params)
+        ways = self._ways(params, total, x)
         failures = linear_log_prob(x, logsigmoid(logits), -total * logsigmoid(-logits))
-        return self._ways(params, total, x).sum(-1) + failures
+        return ways.sum(-1) + failures
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of each element."""
