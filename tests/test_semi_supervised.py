@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from pyro_dvae import (
     evaluate,
     fit,
     log_marginal,
+    save_run,
 )
 from pyro_dvae.codes import enumerate_codes
 from pyro_dvae.tensors import as_labels
@@ -200,6 +202,18 @@ def test_arguments_refused() -> None:
         make("conditional")
     with pytest.raises(ValueError, match=r"Expected data x"):
         make().guide()
+
+
+def test_a_model_trained_in_python_is_saved_as_a_run(tmp_path: Path) -> None:
+    vae, x = make("learned", "autoregressive"), tiny_data(20)
+    labels = torch.randint(-1, K, (20,))
+    vae.float()
+    run = save_run(tmp_path / "run", vae)
+    assert isinstance(run.vae, SemiSupervisedVAE)
+    assert run.config.alpha == ALPHA
+    scores = [evaluate(model.eval(), x, labels) for model in (vae, run.vae)]
+    assert scores[0].elbo == pytest.approx(scores[1].elbo, abs=1e-4)  # one may be in float64
+    assert scores[0].accuracy == scores[1].accuracy is not None
 
 
 def test_nan_stands_for_no_label() -> None:
