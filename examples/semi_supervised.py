@@ -3,7 +3,7 @@
 The model is M2 of Kingma et al. (2014), with a discrete style in place of a continuous one. For
 images without a label the classes are summed over, or drawn with --estimator rloo.
 
-    python examples/semi_supervised.py --data mnist --data-dir FOLDER --labels-per-class 10
+    python examples/semi_supervised.py --epochs 40 --estimator rloo
 """
 
 import argparse
@@ -64,11 +64,11 @@ def main() -> None:
     parser.add_argument("--labels-per-class", type=int, nargs="+", default=[10, 100])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--hidden", type=int, default=500, help="units of each hidden layer")
-    parser.add_argument("--latents", type=int, default=16, help="the class is one of them")
+    parser.add_argument("--hidden", type=int, default=256, help="units of each hidden layer")
+    parser.add_argument("--latents", type=int, default=5, help="the class is one of them")
     parser.add_argument("--estimator", default="sum-first", choices=("sum-first", "rloo"))
     parser.add_argument("--guide", default="mean-field", choices=("mean-field", "autoregressive"))
-    parser.add_argument("--weight", type=float, default=10.0, help="alpha is this times N / L")
+    parser.add_argument("--weight", type=float, default=3.0, help="alpha is this times N / L")
     parser.add_argument("--annealing", type=int, default=0, help="epochs in which beta falls to 1")
     args = parser.parse_args()
 
@@ -98,6 +98,7 @@ def main() -> None:
             print(f"{per_class} labels per class, seed {seed}, labels alone: {100 * wrong:.2f} %")
             # The average of the last 100 steps: these are short trainings.
             settings = {"annealing": args.annealing, "averaging": 0.99, "seed": seed}
+            settings["learning_rate"] = 2e-3
             train = BinaryImages(x, labels=labels)
             for record in fit(vae, elbo, train, None, epochs=args.epochs, **settings):
                 if record.epoch % 10 == 0 or record.epoch == args.epochs:
