@@ -10,6 +10,7 @@ import typer
 
 from .console import complain
 from .errors import fail, user_errors
+from .naming import with_options
 from .options import (
     Device,
     DeviceOption,
@@ -97,7 +98,7 @@ def evaluate(
     else:
         report(scores, part, config, datum_name(loaded.event_shape))
         if collapse is not None:
-            print(collapse)
+            print(with_options(collapse))
     _store(loaded, part, scores)
 
 

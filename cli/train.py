@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .console import for_a_bar
 from .errors import CommandError
 from .events import add_epoch, event_log
+from .naming import with_options
 from .pictures import draw
 from .report import datum_name, report
 from .signals import Signals, StopRequest
@@ -118,7 +119,7 @@ def _finish(training: RunTrainer) -> Evaluation | None:
     history = [record.validation_information for record in training.records]
     collapse = describe_collapse([row for row in history if row is not None])
     if collapse is not None:
-        print(collapse)
+        print(with_options(collapse))
     _draw(training)
     print(f"run folder: {training.folder}")
     return scores

@@ -357,7 +357,7 @@ def summary(results: list[Result]) -> str:
 
 HEADS = (
     "data | test log p(x), nats per row | best simple model, size | difference | verdict | "
-    "active latents, codes used | CPU seconds at most | theirs | purity, k-means' | all simple models"
+    "active latents, codes used | CPU seconds | theirs | purity, k-means' | all simple models"
 )
 
 

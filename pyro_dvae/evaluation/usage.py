@@ -16,9 +16,10 @@ ACTIVE_INFORMATION = 0.01
 """A latent is active if its information about the data is at least this, in nats."""
 
 _ADVICE = (
-    "Try a higher free_bits, more particles or another estimator such as rloo or vimco, a lower "
-    "learning rate, or fewer latents."
+    "Try more epochs with a longer patience, such as epochs=400 and patience=200 if an epoch has "
+    "few steps; a higher free_bits, more particles, a lower learning rate, or fewer latents."
 )
+"""The first was tried on a table of 178 rows: 0 of 4 latents were active, and then 4 of 4."""
 
 
 class Usage(NamedTuple):
