@@ -14,8 +14,9 @@ class FusedAdam(torch.optim.Adam):
 
     `take_step` equals `step` of `torch.optim.Adam(..., fused=True)`, bit for bit, and the state is
     the same. It leaves out the hooks of an optimizer, the records for the profiler, and the sorting
-    of parameters by device and dtype. That saves 3 to 4 % of a step of the tutorial's networks
-    (examples/benchmarks/step_pieces.py). It never reads from the device.
+    of parameters by device and dtype. That saves 1 to 2 % of a step of the tutorial's networks
+    (examples/benchmarks/step_pieces.py). The step stays for `CapturedStep`: torch's own refuses to
+    be captured unless the optimizer was built for it. It never reads from the device.
 
     Args:
         weights: the weights to train, all on one device, of one dtype or of several.

@@ -51,8 +51,8 @@ def gradient_without_traces(
 
         1/B [w_d q (log q - log p - KL_d) - 1/S sum_s A_s (z_s - q)].
 
-    Against the traces this saves 20 % of a REINFORCE step and 15 % of an RLOO step with 4
-    particles; against autograd of the same loss, 5 % and 2 % (examples/benchmarks/step_pieces.py).
+    Against the traces this saves 17 % of a REINFORCE step and 11 % of an RLOO step with 4
+    particles; against autograd of the same loss, 1 to 3 % (examples/benchmarks/step_pieces.py).
 
     Args:
         vae: a model that `needs_no_traces`.
