@@ -273,7 +273,7 @@ def test_training_finds_what_columns_have_in_common(share: float) -> None:
     columns = alone.masked_fill(test.isnan(), 0).sum(-1).mean()
     vae = _small(Masked(Bernoulli()), (2 * P,)).train()
     options = {"annealing": 0, "averaging": 0.9, "learning_rate": 1e-2}
-    for _ in fit(vae, EnumeratedELBO(), train, epochs=6, batch_size=50, **options):  # type: ignore[arg-type]
+    for _ in fit(vae, EnumeratedELBO(), train, epochs=20, batch_size=50, **options):  # type: ignore[arg-type]
         pass
     found = evaluate(vae, test)
     assert found.log_marginal is not None
