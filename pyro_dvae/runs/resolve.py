@@ -115,11 +115,7 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     gaps = not own and (found.num_missing > 0 or is_masked(likelihood))
     if kinds is not None:
         likelihood = mixed_spec(source.train, kinds)
-    if gaps:
-        likelihood = masked(likelihood)
-    is_mixed = not own and unmasked(likelihood) == "mixed"
-    gaps = not own and (found.num_missing > 0 or is_masked(likelihood))
-    if is_mixed:
+    elif not own and unmasked(likelihood) == "mixed":
         likelihood = mixed_spec(source.train)
     if gaps:
         likelihood = masked(likelihood)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ def hold_out(
     return chosen(data, train), data.batch(kept.to(weight.device), stream)
 
 
-def datum_shape(vae: Any, data: TrainingData) -> torch.Size:
+def datum_shape(vae: DiscreteVAE, data: TrainingData) -> torch.Size:
     """The shape of one datum, (*event)."""
     weight = next(vae.parameters())
     first = torch.zeros(1, dtype=torch.int64, device=weight.device)
