@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob
 from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
-from pyro_dvae.likelihoods.refusals import is_whole, refuse_unless
+from pyro_dvae.likelihoods.refusals import calibration_data, is_whole, refuse_unless
 
 _UNIT = re.compile(r"likelihood\.(.*\.)?(total_|odds_)?unit")
 
@@ -73,14 +73,7 @@ class _Scaled(_Counts):
         Raises:
             ValueError: the shape of a datum is not event_shape, or the data are not counts.
         """
-        event = self.get_buffer(self.UNITS[0]).shape
-        if not event:
-            x = x.flatten()
-        if x.shape[1:] != event or len(x) == 0:
-            raise ValueError(
-                f"Expected data of shape (N, *event) with event {tuple(event)}; got "
-                f"{tuple(x.shape)}. Build the likelihood with event_shape={tuple(x.shape[1:])}."
-            )
+        x = calibration_data(x, self.get_buffer(self.UNITS[0]).shape)
         self.check(x)
         blocks = [rows.double() for rows in x.split(1024)]
         mean = torch.stack([rows.sum(0) for rows in blocks]).sum(0) / len(x)

@@ -11,6 +11,7 @@ from torch.nn.functional import softplus
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.levels import _Levels
 from pyro_dvae.likelihoods.numerics import log1mexp, log_scale
+from pyro_dvae.likelihoods.refusals import calibration_data
 
 
 class Ordinal(_Levels):
@@ -57,14 +58,7 @@ class Ordinal(_Levels):
         Raises:
             ValueError: the shape of a datum is not event_shape, or a value is no level.
         """
-        event = self.thresholds.shape[:-1]
-        if not event:
-            x = x.flatten()
-        if x.shape[1:] != event or len(x) == 0:
-            raise ValueError(
-                f"Expected data of shape (N, *event) with event {tuple(event)}; got "
-                f"{tuple(x.shape)}. Build the likelihood with event_shape={tuple(x.shape[1:])}."
-            )
+        x = calibration_data(x, self.thresholds.shape[:-1])
         self.check(x)
         below = [(x <= level).sum(0) + 0.5 * (level + 1) for level in range(self.levels - 1)]
         total = len(x) + 0.5 * self.levels

@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.numerics import log_scale
-from pyro_dvae.likelihoods.refusals import refuse_unless
+from pyro_dvae.likelihoods.refusals import calibration_data, refuse_unless
 
 _FAR = 10.0
 """Training fails from the start if the root mean square of the data, in units of `spread`, is above
@@ -77,13 +77,7 @@ class _LocationScale(Likelihood):
         Raises:
             ValueError: the shape of a datum is not event_shape, or a value is not finite.
         """
-        if self.location.dim() == 0:
-            x = x.flatten()
-        if x.shape[1:] != self.location.shape or len(x) == 0:
-            raise ValueError(
-                f"Expected data of shape (N, *event) with event {tuple(self.location.shape)}; got "
-                f"{tuple(x.shape)}. Build the likelihood with event_shape={tuple(x.shape[1:])}."
-            )
+        x = calibration_data(x, self.location.shape)
         self.check(x)
         location, spread = self._moments(x)
         varies = (x != x[0]).any(0) & (spread.to(self.spread.dtype) > 0)

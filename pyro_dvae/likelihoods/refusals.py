@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -42,3 +44,20 @@ def dtype_name(x: Tensor) -> str:
 def is_whole(x: Tensor) -> Tensor:
     """Whether each element is a finite whole number."""
     return x.isfinite() & (x == x.round()) if x.is_floating_point() else torch.ones_like(x).bool()
+
+
+def calibration_data(x: Tensor, event_shape: Sequence[int]) -> Tensor:
+    """Training data (N, *event) to calibrate by; all elements in one row if event_shape is ().
+
+    Raises:
+        ValueError: there are no data, or the shape of a datum is not event_shape.
+    """
+    event = tuple(event_shape)
+    if not event:
+        x = x.flatten()
+    if x.shape[1:] != event or len(x) == 0:
+        raise ValueError(
+            f"Expected data of shape (N, *event) with event {event}; got {tuple(x.shape)}. Build "
+            f"the likelihood with event_shape={tuple(x.shape[1:])}."
+        )
+    return x
