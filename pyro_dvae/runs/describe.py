@@ -48,8 +48,10 @@ _ARGUMENTS: dict[type[nn.Module], Callable[[Any], object]] = {
 the name of its keyword."""
 
 
-def config_of(vae: DiscreteVAE, event_shape: Sequence[int], given: Mapping[str, Any]) -> Config:
-    """The settings that build this model.
+def config_of(
+    vae: DiscreteVAE, event_shape: Sequence[int], given: Mapping[str, Any]
+) -> tuple[Config, dict[str, Tensor]]:
+    """The settings that build this model, and its weights as the built model takes them.
 
     Args:
         vae: the model.
@@ -84,9 +86,9 @@ def config_of(vae: DiscreteVAE, event_shape: Sequence[int], given: Mapping[str, 
     for specs in product(*choices.values()):
         settings = {**found, **given, **dict(zip(choices, specs, strict=True))}
         config = Config(**settings)
-        wrong = _difference(vae, config, shape)
+        weights, wrong = _weights_in(vae, config, shape)
         if not wrong:
-            return config
+            return config, weights
     raise ValueError(wrong)
 
 
@@ -146,30 +148,42 @@ def _argument(module: nn.Module, row: Named) -> object:
     return getattr(module, row.argument) if found is None else found(module)
 
 
-def _difference(vae: DiscreteVAE, config: Config, event_shape: tuple[int, ...]) -> str:
-    """What the model that the settings build differs in; empty where it is the same."""
+def _weights_in(
+    vae: DiscreteVAE, config: Config, event_shape: tuple[int, ...]
+) -> tuple[dict[str, Tensor], str]:
+    """The weights as the model that the settings build takes them, and what differs in it.
+
+    The second is empty where the two models are the same.
+    """
     with RandomStream(config.seed):
         again = build_vae(config, event_shape)
     weight = next(vae.parameters())
     again.to(weight)
     again.eval()
+    weights, sizes = dict(vae.state_dict()), again.state_dict()
+    for name in [name for name in weights.keys() & sizes if name.startswith("likelihood.")]:
+        its_own, other = weights[name], sizes[name]
+        # Units that all elements share are those of each element.
+        if its_own.shape == other.shape[other.dim() - its_own.dim() :]:
+            weights[name] = its_own.expand_as(other).contiguous()
     for name, its_own in vae.named_children():
         other = dict(again.named_children())[name]
         part = "guide" if name == "posterior_family" else name
         shapes, others = (
-            {key: tuple(value.shape) for key, value in module.state_dict().items()}
-            for module in (its_own, other)
+            {key: value.shape for key, value in state.items() if key.startswith(f"{name}.")}
+            for state in (weights, sizes)
         )
         if shapes != others:
-            return _message(part, its_own, other, "whose weights are of other sizes")
-    again.load_state_dict(vae.state_dict())
+            return weights, _message(part, its_own, other, "whose weights are of other sizes")
+    again.load_state_dict(weights)
     with torch.no_grad():
         parts = {"prior": vae.prior, "encoder": vae.encoder, "decoder": vae.decoder}
         outputs = zip(_outputs(vae, config), _outputs(again, config), strict=True)
         for (part, its_own), (ours, theirs) in zip(parts.items(), outputs, strict=True):
             if not torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6, equal_nan=True):
-                return _message(part, its_own, its_own, "which computes something else")
-    return ""
+                wrong = _message(part, its_own, its_own, "which computes something else")
+                return weights, wrong
+    return weights, ""
 
 
 def _message(part: str, its_own: nn.Module, other: nn.Module, what: str) -> str:

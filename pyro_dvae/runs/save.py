@@ -71,7 +71,7 @@ def save_run(
     """
     shape = _event_shape(vae)
     given = {"epochs": records[-1].epoch if records else 0, **settings}
-    config = config_of(vae, shape, given)
+    config, weights = config_of(vae, shape, given)
     best = [epoch.epoch for epoch in records if epoch.is_best]
     with _opened(data, labels) as (source, values):
         span = (0.0, 0.0)
@@ -86,7 +86,7 @@ def save_run(
                     source = _copied(source, values, path)
                 record = DataRecord.of(source, config, span)
                 record = record.counting(source, record.splits(source))
-            write_weights(path, vae.state_dict(), best[-1] if best else 0)
+            write_weights(path, weights, best[-1] if best else 0)
             for epoch in records:
                 append_metrics(path, vars(epoch))
             write_config(path, record, shape)

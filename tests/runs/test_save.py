@@ -27,6 +27,7 @@ from pyro_dvae import (
     MLPDecoder,
     MLPEncoder,
     Normal,
+    Ordinal,
     Poisson,
     RlooELBO,
     UniformPrior,
@@ -144,9 +145,11 @@ def test_every_command_takes_a_saved_model(pdvae: Run) -> None:
     assert (status, err.count("\n")) == (2, 1)
 
 
-def test_the_rows_that_fit_kept_apart_are_found_again() -> None:
+@pytest.mark.parametrize("likelihood", [Normal(), Poisson(), Ordinal(20)], ids=repr)
+def test_the_rows_that_fit_kept_apart_are_found_again(likelihood: Any) -> None:
+    """Units that all elements share are stored too, as those of each element."""
     x = np.random.default_rng(0).poisson(3.0, (50, 4))
-    vae = model((4,), Poisson((4,)))
+    vae = model((4,), likelihood)
     records = list(fit(vae, RlooELBO(2), x, 0.2, epochs=2, seed=3, batch_size=10, averaging=0))
     run = save_run("run", vae, x, records=records, validation=0.2, seed=3)
     held_out = run.data.splits().validation
