@@ -1,7 +1,8 @@
 """Every setting of a run, with its meaning and its default: each default is written here alone.
 
 `Config`, `Trainer`, `fit`, `fit_prior` and the options of the command line take them from here.
-Nothing is imported here, so that the command line shows the defaults without waiting for torch.
+Those that depend on the size of the data are in `recipe`. Nothing is imported here, so that the
+command line shows the defaults without waiting for torch.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 
 ANNEALING = 10
 """The number of epochs of annealing, where the ELBO has a beta and the user names no number."""
+PATIENCE = 10
+"""The number of epochs without a better validation ELBO before the training stops."""
 VALIDATION_SHARE = 0.05
 """The share of the training data that is kept apart for validation."""
 TEST_SHARE = 0.1
@@ -33,7 +36,7 @@ class TrainingSettings:
 
     epochs: int = 50
     """The most epochs to train."""
-    patience: int | None = 10
+    patience: int | None = PATIENCE
     """Training stops after this many epochs without a better validation ELBO. None trains all
     epochs, as does a run without validation data."""
     batch_size: int = 100
@@ -51,7 +54,7 @@ class TrainingSettings:
     validation: float | str = VALIDATION_SHARE
     """What is kept apart of the training data for the validation ELBO: a share (below 1) or a
     number of them, 0 for none, or the path of a file with other data. Where it is left out, at
-    most 10,000 data points or 64 MiB of them are kept."""
+    least 200 data points or a fifth are kept, and at most 10,000 or 64 MiB."""
     compile: bool | None = None
     """Whether the gradient of a full batch is computed by one compiled graph. None compiles on
     the CPU, where that is possible and at least 20,000 steps are to come."""
