@@ -38,6 +38,20 @@ def test_mnist_has_the_constants() -> None:
         assert estimator_recipe(num_data, 784, 8**4, ()) == {}
 
 
+@pytest.mark.parametrize(
+    ("num_data", "figures"),
+    [
+        (178, (2_500, 200, 0.99, 200)),
+        (5_000, (100, 10, 0.99, 10)),
+        (28_000, (50, 10, 0.998214, 10)),
+    ],
+)
+def test_the_rule_in_figures(num_data: int, figures: tuple[float, ...]) -> None:
+    found = training_recipe(num_data, 10, 100, anneals=True)
+    names = ("epochs", "patience", "averaging", "annealing")
+    assert tuple(found[name] for name in names) == figures
+
+
 @pytest.mark.parametrize("num_data", [1, 99, 178, 1_000, 5_000, 100_000])
 @pytest.mark.parametrize("batch_size", [1, 100, 1_000])
 def test_few_rows_still_mean_many_steps(num_data: int, batch_size: int) -> None:
@@ -140,3 +154,16 @@ def test_the_best_epoch_is_that_of_log_p_for_the_marginal() -> None:
         values = [getattr(record, f"validation_{name}") for record in records]
         best = max(record.epoch for record in records if record.is_best)
         assert values[best - 1] == max(values)
+
+
+def test_fit_stops_after_the_patience_of_the_rule() -> None:
+    """With a learning rate that changes no weight, no epoch after the first is better."""
+    x = torch.bernoulli(torch.full((60, 4), 0.5), generator=torch.Generator().manual_seed(0))
+    vae = build_vae(Config(num_latents=2, num_categories=3, hidden=(8,)), (4,))
+    records = list(fit(vae, MarginalELBO(), x, 12, batch_size=1, learning_rate=1e-30, averaging=0))
+    assert len(records) == 11  # 48 steps each, so the patience is 10 epochs
+    for validation, epochs in ((12, 15), (None, 12)):
+        options = {"batch_size": 1, "learning_rate": 1e-30, "averaging": 0, "epochs": epochs}
+        patience = None if validation else "auto"
+        ran = fit(vae, MarginalELBO(), x, validation, patience=patience, **options)  # type: ignore[arg-type]
+        assert len(list(ran)) == epochs
