@@ -18,11 +18,13 @@ from pyro_dvae.elbos.terms import Terms
 from pyro_dvae.evaluation import (
     Evaluation,
     Prediction,
+    Profile,
     datum_scores,
     evaluate,
     impute,
     log_marginal,
     predict,
+    profile,
 )
 from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
@@ -117,6 +119,7 @@ __all__ = [
     "Prediction",
     "Prior",
     "PriorTrainer",
+    "Profile",
     "RaoGumbelELBO",
     "ReinMaxELBO",
     "ReinMaxRaoELBO",
@@ -149,6 +152,7 @@ __all__ = [
     "load_run",
     "log_marginal",
     "predict",
+    "profile",
     "reference_gradient",
     "save_run",
     "split",

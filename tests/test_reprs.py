@@ -33,6 +33,7 @@ from pyro_dvae import (
     Trainer,
     UniformPrior,
     evaluate,
+    profile,
 )
 from pyro_dvae.data import (
     BlockData,
@@ -125,6 +126,10 @@ OBJECTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "Evaluation": (
         lambda: evaluate(tiny_vae(), tiny_data(3)),
         ("3 data", "nats per datum", "ELBO"),
+    ),
+    "Profile": (
+        lambda: profile(make_vae(), tiny_data(3)),
+        ("3 rows", "; z2 0.00 nats and"),
     ),
     "Trainer": (
         _trainer,

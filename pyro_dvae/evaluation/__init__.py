@@ -7,6 +7,8 @@ from pyro_dvae.evaluation.imputation import impute
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.observed import sums_over_codes
 from pyro_dvae.evaluation.prediction import Prediction, predict
+from pyro_dvae.evaluation.profile_figures import Profile
+from pyro_dvae.evaluation.profiles import profile
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
 
@@ -17,6 +19,7 @@ __all__ = [
     "DatumTerms",
     "Evaluation",
     "Prediction",
+    "Profile",
     "datum_scores",
     "datum_terms",
     "describe_codes",
@@ -28,5 +31,6 @@ __all__ = [
     "num_codes",
     "ordering",
     "predict",
+    "profile",
     "sums_over_codes",
 ]

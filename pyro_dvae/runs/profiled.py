@@ -1,0 +1,54 @@
+"""The profile of the categories of a run's latents, with the names of its columns and rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.evaluation import Profile, profile
+from pyro_dvae.runs.named import beside, column_names, label_column
+from pyro_dvae.runs.record import DataRecord
+from pyro_dvae.runs.rows import PreparedRows
+from pyro_dvae.vae import DiscreteVAE
+
+
+def profile_rows(
+    vae: DiscreteVAE, data: DataRecord, rows: PreparedRows, num_typical: int = 3
+) -> Profile:
+    """What `Run.profile` returns.
+
+    Args:
+        vae: the model.
+        data: the record of the run's data.
+        rows: the rows that tell what the categories mean.
+        num_typical: rows to name per category.
+
+    Raises:
+        ValueError: the data are no table.
+    """
+    num_data, shape = len(rows.stored), rows.stored.event_shape
+    if len(shape) != 1:
+        raise ValueError(
+            f"Expected rows of a table to profile; got data of shape {tuple(shape)}. Use a run of "
+            "a table."
+        )
+    about = beside(data, rows)
+    names = about.get("id", about.get("row"))
+    numbers = names.tolist() if isinstance(names, Tensor) else names
+    labels, classes = rows.labels, data.label_names
+    if labels is not None and classes is not None and int(labels.max()) >= len(classes):
+        classes = None  # a file with classes that the run does not know
+    found = profile(
+        vae,
+        rows.x[:num_data],
+        labels,
+        values=rows.stored.read(torch.arange(num_data, device="cpu")),
+        columns=column_names(data, shape),
+        levels=data.levels,
+        class_names=classes,
+        row_names=None if numbers is None else [str(name) for name in numbers],
+        num_typical=num_typical,
+    )
+    return replace(found, class_column=label_column(data))
