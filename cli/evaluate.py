@@ -74,7 +74,7 @@ def evaluate(
     """
     with user_errors():
         import pyro_dvae
-        from pyro_dvae.runs import model_batch
+        from pyro_dvae.runs import model_batch, with_simple_models
 
         loaded, target = open_run(run, device, trust_code)
         config, part = loaded.config, split.value
@@ -92,6 +92,8 @@ def evaluate(
             batch_size=batch_size,
             seed=config.seed if seed is None else seed,
         )
+        known = _stored(loaded, part)
+        scores = with_simple_models(scores, loaded.vae, config, splits, batch, known)
     collapse = _collapse(scores, epochs, loaded.epoch)
     if as_json:
         print(json.dumps(_content(loaded, part, scores, collapse)))
@@ -143,6 +145,17 @@ def _content(run: Run, part: str, scores: Evaluation, collapse: str | None) -> d
         "ordering": ordering(scores),
         "collapse": collapse,
     }
+
+
+def _stored(run: Run, part: str) -> Evaluation | None:
+    """The figures that an earlier evaluation of the part stored; None where there are none."""
+    from pyro_dvae.runs import stored_evaluation
+
+    try:
+        stored = stored_evaluation(run.folder, part)
+    except (OSError, ValueError):  # which is told when the figures are to be stored
+        return None
+    return None if stored is None else stored.evaluation
 
 
 def _store(run: Run, part: str, scores: Evaluation) -> None:

@@ -139,6 +139,8 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
         log_z = config.prior.partition(":")[0] in ("boltzmann", "rbm")
         also = ", and of the estimate of log Z where it is not summed" if log_z else ""
         print(f"  (±: one standard error, over the draws of z for these {datum}s{also})")
+    if scores.simple_models is not None:
+        print(f"\n{_indented(_simple_models(scores, datum))}")
     print(f"\n{_indented(_latents(scores))}")
     print(
         f"  {scores.active_latents} of {len(scores.information_per_latent)} latents active "
@@ -164,6 +166,31 @@ def _gaps(scores: Evaluation, bound: str, *, is_uniform: bool) -> str:
             value, _, error = text.partition(" ")
             known.append((label, value, error, f"= {formula}"))
     return aligned(known, "<><<")
+
+
+def _simple_models(scores: Evaluation, datum: str) -> str:
+    """What simple models reach on the same data, a line each."""
+    simple = scores.simple_models
+    assert simple is not None
+    rows = []
+    for label, name, value, meaning in simple.rows():
+        if value is None:
+            reason = {"mixture": "no mixture", "independent": "no independent elements"}[name]
+            rows.append((reason, "", "", "is fitted for this likelihood"))
+            continue
+        error = simple.standard_errors.get(name)
+        rows.append((label, f"{value:.2f}", "" if error is None else f"± {error:.2g}", meaning))
+    lines = [
+        f"simple models, fitted to {simple.num_train:,} training {datum}s, in nats per {datum} of "
+        f"the same {scores.num_data}:",
+        aligned(rows, "<><<"),
+    ]
+    if scores.bits_saved is not None:
+        lines.append(
+            f"against independent elements, the model saves {scores.bits_saved:.2f} bits per "
+            f"{datum}"
+        )
+    return "\n".join(lines)
 
 
 def _term(scores: Evaluation, name: str, label: str, sign: int) -> str:

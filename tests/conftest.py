@@ -9,6 +9,8 @@ import pytest
 import torch
 from hostile import Hostile
 
+from pyro_dvae.evaluation import simple
+
 # The suite runs in two processes; threads that spin would slow both, and what they start.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -20,6 +22,12 @@ NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA devi
 def own_secret(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Runs are known as one's own by another secret than the user's: see `networks/trust.py`."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_em() -> None:
+    """The mixtures beside a figure of images get two steps of EM, which take no seconds."""
+    simple._MOST_NUMBERS, simple._SMALL = 2**20, 2**20
 
 
 @pytest.fixture(autouse=True)

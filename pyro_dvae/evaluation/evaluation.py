@@ -10,6 +10,7 @@ from pyro_dvae.codes import ROWS
 from pyro_dvae.evaluation.figures import Evaluation
 from pyro_dvae.evaluation.joint import evaluating
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_terms
+from pyro_dvae.evaluation.simple import simple_models
 from pyro_dvae.evaluation.usage import ClassCounter, Usage, UsageCounter
 from pyro_dvae.posteriors import Posterior
 from pyro_dvae.tensors import as_arguments
@@ -23,6 +24,7 @@ def evaluate(
     x: Any,
     labels: Any = None,
     *,
+    train: Any = None,
     importance_samples: int | None = None,
     exact: bool | None = None,
     num_samples: int = 16,
@@ -45,6 +47,8 @@ def evaluate(
         labels: (N,) integers if the prior is conditional on labels; then each p(z) is p(z|y), and
             log p(x) is log p(x|y). For a `SemiSupervisedVAE` they are the classes, negative where
             the class is not known, and `accuracy` is how often q(y|x) is right. Otherwise None.
+        train: (M, *event) the training data, to fit simple models to: the result then has
+            `simple_models`. None for no such models, whose fit may take some seconds.
         importance_samples: k >= 2, draws of z per datum for the importance-weighted bound; None for
             no such bound.
         exact: True for expectations and log p(x) as sums over all K^D codes, which needs
@@ -65,6 +69,7 @@ def evaluate(
         True
     """
     x, labels = as_arguments(vae, x, labels)
+    simple = None if train is None else simple_models(vae, train, x, labels, seed=seed)
     classes = ClassCounter(labels if vae.observes_labels else None)
     labels = vae.prior_labels(labels)
     with evaluating(vae):
@@ -93,7 +98,7 @@ def evaluate(
     if vae.likelihood.support.is_discrete:
         num_elements = x[0].numel() if observed is None else observed
     scores = _summary(terms, counter.usage(), importance_samples, num_elements, observed)
-    return replace(scores, accuracy=classes.accuracy())
+    return replace(scores, accuracy=classes.accuracy(), simple_models=simple)
 
 
 def _summary(

@@ -8,6 +8,8 @@ from html import escape
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from pyro_dvae.evaluation.simple import SimpleModels
+
 _ROUNDING = 1e-7
 """Relative difference of two figures up to which rounding explains it."""
 _CHANCE = 4.5
@@ -86,6 +88,23 @@ class Evaluation:
     None unless the model is a `SemiSupervisedVAE` and labels were given."""
     observed_elements: float | None = None
     """Mean number of observed elements per datum; None if the likelihood takes no missing ones."""
+    simple_models: SimpleModels | None = None
+    """Log p(x) of simple models of the same data; None if no training data were given."""
+
+    @property
+    def log_prob(self) -> float:
+        """Log p(x), or the best bound on it that is known, in nats per datum."""
+        if self.log_marginal is not None:
+            return self.log_marginal
+        return self.elbo if self.importance_bound is None else max(self.elbo, self.importance_bound)
+
+    @property
+    def bits_saved(self) -> float | None:
+        """(log_prob - log p(x) of independent elements) / log 2, in bits per datum.
+
+        None if no training data were given, or if there is no such model.
+        """
+        return None if self.simple_models is None else self.simple_models.bits_saved(self.log_prob)
 
     @property
     def elbo_per_element(self) -> float | None:
@@ -173,6 +192,10 @@ class Evaluation:
             ),
         ]
         errors = self.standard_errors
+        if self.simple_models is not None:
+            simple, meaning = self.simple_models, "beyond independent elements"
+            rows += [*simple.rows(), ("bits saved", "bits_saved", self.bits_saved, meaning)]
+            errors = {**errors, **simple.standard_errors}
         return [
             _Row(label, value, errors.get(name), "bits" if "bits" in name else "nats", meaning)
             for label, name, value, meaning in rows

@@ -146,16 +146,20 @@ def refuse_dependent(likelihood: Likelihood) -> None:
     if isinstance(likelihood, Masked):
         raise ValueError("Expected a likelihood of complete data; got Masked. Mask it once.")
     for each in likelihood.blocks if isinstance(likelihood, Mixed) else [likelihood]:
-        is_flat = type(each).forward is Likelihood.forward
-        if is_flat and type(cast(Likelihood, each)).element_log_probs is (
-            Likelihood.element_log_probs
-        ):
+        if is_dependent(cast(Likelihood, each)):
             raise ValueError(
                 "Expected a likelihood whose elements are independent given z, for data with "
                 f"missing values; got {type(each).__name__}. Use Poisson or NegativeBinomial for "
                 "counts, fill in the missing values, or define element_log_probs in a likelihood "
                 "of your own."
             )
+
+
+def is_dependent(likelihood: Likelihood) -> bool:
+    """Whether a likelihood has only `log_prob`, since its elements depend on each other given z."""
+    kind = type(likelihood)
+    is_flat = kind.forward is Likelihood.forward
+    return is_flat and kind.element_log_probs is Likelihood.element_log_probs
 
 
 class _OrMissing(constraints.Constraint):

@@ -1,6 +1,7 @@
 """Runs: settings, the parts that they name, and the folder that a training leaves behind."""
 
 from pyro_dvae.memory import refuse_bytes
+from pyro_dvae.runs.beside import with_simple_models
 from pyro_dvae.runs.blocks import decode_blocks, is_nominal, sample_blocks
 from pyro_dvae.runs.checkpoints import STATE, newest_run, read_state
 from pyro_dvae.runs.config import (
@@ -100,5 +101,6 @@ __all__ = [
     "start_run",
     "stored_evaluation",
     "training_status",
+    "with_simple_models",
     "write_evaluation",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 
 from filelock import Timeout
 
-from pyro_dvae.evaluation import Evaluation
+from pyro_dvae.evaluation import Evaluation, SimpleModels
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.storage import LOCK, locked, read_json, regular, write_atomically, write_json
@@ -249,9 +249,13 @@ def stored_evaluation(folder: str | Path, part: str) -> StoredEvaluation | None:
         return None
     try:
         hints = {name: hint | None for name, hint in get_type_hints(Evaluation).items()}
+        hints["simple_models"] = Any
         check_fields(stored, {**hints, "epoch": int})
         figures = {name: stored.get(name) for name in hints}
         figures |= {name: tuple(x) for name, x in figures.items() if isinstance(x, list)}
+        if (simple := figures["simple_models"]) is not None:
+            check_fields(simple, get_type_hints(SimpleModels))
+            figures["simple_models"] = SimpleModels(**simple)
         known = [figures[name] for name in _COMPARED if figures[name] is not None]
         known += figures["standard_errors"].values()
         if figures["elbo"] is None or not all(map(math.isfinite, known)):

@@ -11,6 +11,7 @@ from types import TracebackType
 from pyro_dvae._version import __version__
 from pyro_dvae.data import Splits
 from pyro_dvae.evaluation import Evaluation, evaluate
+from pyro_dvae.runs.beside import with_simple_models
 from pyro_dvae.runs.checkpoints import read_state, write_state, write_weights
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.log import (
@@ -166,6 +167,7 @@ class RunTrainer:
             return None
         x, labels = model_batch(self.config, self.splits, "test", self.trainer.device)
         scores = evaluate(self.trainer.vae, x, labels, seed=self.config.seed)
+        scores = with_simple_models(scores, self.trainer.vae, self.config, self.splits, (x, labels))
         try:
             write_evaluation(self.folder, "test", scores, self.run.epoch)
         except ValueError as error:  # nothing else of the training is lost

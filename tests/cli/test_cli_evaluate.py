@@ -18,7 +18,7 @@ from pdvae_cli.report import aligned
 from pyro_dvae import Config, Evaluation, build_vae, evaluate, load_images, load_run
 from pyro_dvae.data import fingerprint, make_splits
 from pyro_dvae.evaluation import ordering
-from pyro_dvae.runs import DataRecord
+from pyro_dvae.runs import DataRecord, with_simple_models
 from pyro_dvae.runs.checkpoints import write_weights
 from pyro_dvae.runs.log import append_metrics, write_figures
 from pyro_dvae.runs.settings import write_config
@@ -56,7 +56,9 @@ def _scores(folder: str, part: str, **options: Any) -> Evaluation:
         validation=run.config.validation,
         seed=run.config.seed,
     )
-    return evaluate(run.vae, splits.part(part).x, seed=run.config.seed, **options)
+    x = splits.part(part).x
+    scores = evaluate(run.vae, x, seed=run.config.seed, **options)
+    return with_simple_models(scores, run.vae, run.config, splits, (x, None))
 
 
 def _stored(folder: str, part: str) -> dict[str, Any]:
@@ -90,9 +92,22 @@ def test_evaluate_prints_and_stores_what_the_library_says(pdvae: Run) -> None:
         carried = scores.information_per_latent[latent], scores.perplexity_per_latent[latent]
         values = (scores.kl_per_latent[latent], *carried)
         assert (f"z{latent + 1}", *(f"{value:.3f}" for value in values)) in rows
+    simple = scores.simple_models
+    assert simple is not None
+    assert ("independent", "elements", f"{simple.independent:.2f}") in {row[:3] for row in rows}
+    assert ("mixture", "of", "9", f"{simple.mixture:.2f}") in {row[:4] for row in rows}
+    assert f"the model saves {scores.bits_saved:.2f} bits per image" in out
     assert f"{scores.active_latents} of 2 latents active" in out
     assert f"{scores.codes_used} codes used, perplexity {scores.code_perplexity:.1f}" in out
     assert _stored("run", "test") == json.loads(json.dumps({**asdict(scores), "epoch": 2}))
+
+
+def test_simple_models_are_fitted_once(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pdvae("evaluate", "run")
+    first = _stored("run", "test")["simple_models"]
+    monkeypatch.setattr("pyro_dvae.evaluation.simple.best_mixture", None)
+    assert pdvae("evaluate", "run")[0] == 0
+    assert _stored("run", "test")["simple_models"] == first
 
 
 @pytest.mark.parametrize("part", ["train", "validation", "test"])

@@ -29,6 +29,7 @@ from pyro_dvae.runs import (
     start_prior,
     start_run,
     stored_evaluation,
+    with_simple_models,
 )
 from pyro_dvae.runs.checkpoints import STATE, WEIGHTS
 from pyro_dvae.runs.record import Reading, SecondStage
@@ -87,7 +88,11 @@ def test_a_run_tells_what_it_did(run: Path) -> None:
     assert loaded.status == "complete"
     x, labels = model_batch(loaded.config, loaded.data.splits(), "test", torch.device("cpu"))
     assert labels is None
-    assert loaded.evaluation == {"test": evaluate(loaded.vae, x, seed=loaded.config.seed)}
+    splits = loaded.data.splits()
+    scores = evaluate(loaded.vae, x, seed=loaded.config.seed)
+    scores = with_simple_models(scores, loaded.vae, loaded.config, splits, (x, None))
+    assert scores.simple_models is not None
+    assert loaded.evaluation == {"test": scores}
     # Figures of other weights do not count.
     content = json.loads((run / "evaluation.json").read_text())
     content["test"]["epoch"] = 77
