@@ -16,7 +16,7 @@ from .options import (
     KeyOption,
     RunArgument,
     RunDataDirOption,
-    RunInputOption,
+    RunDataOption,
     SeedOption,
     TrustOption,
 )
@@ -41,7 +41,7 @@ MeansOption = Annotated[
 def impute(
     output: OutputOption,
     run: RunArgument = None,
-    data: RunInputOption = "test",
+    data: RunDataOption = "test",
     means: MeansOption = True,
     iw_samples: CodeDrawsOption = 1000,
     data_dir: RunDataDirOption = None,
@@ -56,7 +56,7 @@ def impute(
     Each is replaced by what the model says of it, given the values of its row that are there. These
     stay as they are. The model may have been trained on complete data.
 
-    Example: pdvae impute runs/birds-d4k8-rloo-1 --input birds.csv -o filled.csv
+    Example: pdvae impute runs/birds-d4k8-rloo-1 --data birds.csv -o filled.csv
     """
     file_for(output, (".csv", ".npy"), force)
     with user_errors():

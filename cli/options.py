@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -106,37 +106,30 @@ RunDataDirOption = Annotated[
         "the run was trained.",
     ),
 ]
-RunDataOption = Annotated[
-    str,
-    your_data(
+
+
+def run_data(left_out: str | None = None) -> Any:
+    """The option for the data that a command works on: a part of the run's own, or others.
+
+    Args:
+        left_out: what is taken where the option is left out, if the default does not say it.
+    """
+    default = "" if left_out is None else f" If left out: {left_out}."
+    return your_data(
         "--data",
-        help="train, validation or test, which are the parts of the run's data; or a file, which "
-        "is read in the same way as the run's data were.",
-    ),
-]
-RunInputOption = Annotated[
-    str,
-    your_data(
         "--input",
-        "--data",
-        help="A file, which is read in the same way as the run's data were; or train, validation "
-        "or test, which are the parts of the run's data.",
-    ),
-]
+        help="train, validation or test, which are the parts of the run's data; or a file, which "
+        f"is read in the same way as the run's data were.{default}",
+    )
+
+
+RunDataOption = Annotated[str, run_data()]
 CodeDrawsOption = Annotated[
     int,
     typer.Option(
         "--iw-samples",
         help="The number of codes drawn per datum, where there are too many codes to sum over.",
         min=2,
-    ),
-]
-InputOption = Annotated[
-    Path | None,
-    your_data(
-        "--input",
-        help="A file of images like those of the run. If left out: the test part of the run's "
-        "data.",
     ),
 ]
 KeyOption = Annotated[

@@ -20,7 +20,7 @@ from .options import (
     KeyOption,
     RunArgument,
     RunDataDirOption,
-    RunInputOption,
+    RunDataOption,
     SeedOption,
     TrustOption,
 )
@@ -42,7 +42,7 @@ OutputOption = Annotated[
 def predict(
     column: ColumnOption,
     run: RunArgument = None,
-    data: RunInputOption = "test",
+    data: RunDataOption = "test",
     iw_samples: CodeDrawsOption = 1000,
     output: OutputOption = None,
     data_dir: RunDataDirOption = None,

@@ -13,10 +13,10 @@ from .options import (
     Device,
     DeviceOption,
     ForceOption,
-    InputOption,
     KeyOption,
     RunArgument,
     RunDataDirOption,
+    RunDataOption,
     SeedOption,
     TrustOption,
 )
@@ -47,7 +47,7 @@ OutputOption = Annotated[
 
 def reconstruct(
     run: RunArgument = None,
-    input_file: InputOption = None,
+    data: RunDataOption = "test",
     key: KeyOption = None,
     num: NumOption = None,
     output: OutputOption = Path("reconstructions.png"),
@@ -73,7 +73,7 @@ def reconstruct(
         loaded, _ = open_run(run, device, trust_code)
         if is_picture:
             only_images(loaded)
-        rows = loaded.rows(input_file or "test", data_dir=data_dir, key=key)
+        rows = loaded.rows(data, data_dir=data_dir, key=key)
         number = min(len(rows.x), (12 if is_picture else len(rows.x)) if num is None else num)
     if is_picture:
         _draw(loaded, rows, number, seed, output)

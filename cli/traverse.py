@@ -1,68 +1,128 @@
-"""`pdvae traverse`: what each latent does."""
+"""`pdvae traverse`: what each latent does, and what its categories mean."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .errors import fail, user_errors
+from .errors import fail, new_output, user_errors
 from .options import (
     Device,
     DeviceOption,
     ForceOption,
-    InputOption,
     KeyOption,
     RunArgument,
     RunDataDirOption,
     TrustOption,
+    run_data,
 )
 from .pictures import own_settings
 from .rows import failed_writes, file_for, only_images, open_run, weights_of
 
+if TYPE_CHECKING:
+    from pyro_dvae import Run
+    from pyro_dvae.runs import PreparedRows
+
+IndexOption = Annotated[
+    int | None,
+    typer.Option(
+        help="The number of the image in the test part, or in the file. The first one is 0, which "
+        "is taken if this is left out.",
+        show_default=False,
+    ),
+]
+OutputOption = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The .png file to write. For a table, a .csv file of the same name is written too.",
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    run_data("the test part for images, the training part for a table"),
+]
+
 
 def traverse(
     run: RunArgument = None,
-    index: Annotated[
-        int,
-        typer.Option(
-            help="The number of the image in the test part, or in the file. The first one is 0."
-        ),
-    ] = 0,
-    input_file: InputOption = None,
+    index: IndexOption = None,
+    data: DataOption = None,
     key: KeyOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .png file to write.")] = Path(
-        "traverse.png"
-    ),
+    output: OutputOption = Path("traverse.png"),
     data_dir: RunDataDirOption = None,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
 ) -> None:
-    """Draw what each latent does to an image.
+    """Show what each latent does to an image, or to the rows of a table.
 
-    In each row one latent of its code takes all K categories, and the others stay as they are. The
-    images are the means of p(x|z).
+    For an image, each row of the picture varies one latent of its code over all K categories, while
+    the others stay as they are. The images are the means of p(x|z). For a table, the columns that
+    set the rows of each category most apart are printed; the picture and the .csv file show all of
+    them: the mean of each column, or the frequency of each of its levels.
 
     Example: pdvae traverse runs/mnist-d4k8-rloo-1 --index 3 -o traverse.png
     """
-    file_for(output, (".png",), force)
+    file_for(output, (".png", ".csv"), force)
     with user_errors():
-        loaded, target = open_run(run, device, trust_code)
-        only_images(loaded)
-        rows = loaded.rows(input_file or "test", data_dir=data_dir, key=key)
+        loaded, _ = open_run(run, device, trust_code)
+        is_table = len(loaded.event_shape) == 1
+        if is_table:
+            for path in (output.with_suffix(".png"), output.with_suffix(".csv")):
+                new_output(path, force)
+            if index is not None:
+                fail(f"Expected no --index for a table; got {index}. Leave it out.")
+        else:
+            only_images(loaded)
+            file_for(output, (".png",), force)
+        part = "train" if is_table else "test"
+        rows = loaded.rows(part if data is None else data, data_dir=data_dir, key=key)
+    if is_table:
+        _tell(loaded, rows, output)
+    else:
+        _draw(loaded, rows, index or 0, output)
+
+
+def _draw(run: Run, rows: PreparedRows, index: int, output: Path) -> None:
+    """Draw an image with each latent of its code varied."""
+    with user_errors():
         if not 0 <= index < len(rows.x):
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
-        x = rows.x[index : index + 1][0].to(target)
+        x = rows.x[index : index + 1][0].to(next(run.vae.parameters()))
     with failed_writes(), own_settings():
         from pyro_dvae.runs import shade_of
         from pyro_dvae.runs.plots import latents_figure, save_figure
 
-        save_figure(latents_figure(loaded.vae, x, shade_of(loaded)), output)
-    config = loaded.config
+        save_figure(latents_figure(run.vae, x, shade_of(run)), output)
+    config = run.config
     print(
         f"{output}: means of p(x|z), D={config.num_latents} latents varied over K="
         f"{config.num_categories} categories around the code of image {index} of {rows.name}; "
-        f"{weights_of(loaded)}"
+        f"{weights_of(run)}"
+    )
+
+
+def _tell(run: Run, rows: PreparedRows, output: Path) -> None:
+    """Write, draw and print what the categories mean in the rows of a table."""
+    from pyro_dvae.evaluation import PROFILE_HEADER
+    from pyro_dvae.runs import profile_rows
+    from pyro_dvae.runs.tables import write_csv
+
+    picture, table = output.with_suffix(".png"), output.with_suffix(".csv")
+    with user_errors():
+        found = profile_rows(run.vae, run.data, rows)
+    with failed_writes():
+        lines = (["" if x is None else x for x in line.values()] for line in found.lines())
+        write_csv(table, PROFILE_HEADER, lines)
+        with own_settings():
+            from pyro_dvae.runs.plots import save_figure
+            from pyro_dvae.runs.profile_plots import profile_figure
+
+            save_figure(profile_figure(found), picture)
+    print(
+        f"{table}, {picture}: what the categories mean in {rows.name}; {weights_of(run)}\n{found}"
     )

@@ -8,7 +8,7 @@ from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
 from pyro_dvae.evaluation.observed import sums_over_codes
 from pyro_dvae.evaluation.prediction import Prediction, predict
-from pyro_dvae.evaluation.profile_figures import Profile
+from pyro_dvae.evaluation.profile_figures import PROFILE_HEADER, Profile
 from pyro_dvae.evaluation.profiles import profile
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.simple import SimpleModels, independent_elements, simple_models
@@ -18,6 +18,7 @@ __all__ = [
     "ACTIVE_INFORMATION",
     "MAX_CODES",
     "MAX_SUMMED_CODES",
+    "PROFILE_HEADER",
     "DatumTerms",
     "Evaluation",
     "Mixture",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ of its standard errors, which are 1 / sqrt(rows of the category)."""
 _SHOWN = 8
 """Latents that the short text names."""
 
-HEADER = (
+PROFILE_HEADER = (
     *("latent", "category", "rows", "share", "column", "level", "count"),
     *("value", "whole", "difference", "lift", "typical_rows"),
 )
@@ -159,52 +159,52 @@ class Profile:
     def lines(self) -> Iterator[dict[str, Any]]:
         """The profile as a table: one line per latent, category and feature, and per class.
 
-        The columns are `HEADER`. `value` is the mean of the rows of the category, or the frequency
-        of the level, and `whole` that of all rows. `count` is the number of rows with the level; of
-        a column of numbers, that of the rows with a value. A category that is unused has one line,
-        without a column. What is not defined is None.
+        The columns are those of `PROFILE_HEADER`. `value` is the mean of the rows of the category,
+        or the frequency of the level, and `whole` that of all rows. `count` is the number of rows
+        with the level; of a column of numbers, that of the rows with a value. A category that is
+        unused has one line, without a column. What is not defined is None.
         """
-        differences, lifts = self.differences, self.lifts
-        is_level = torch.tensor([f.level is not None for f in self.features], device="cpu")
-        counts = torch.where(is_level, self.weights * self.means.nan_to_num(0), self.weights)
+        told = self.with_classes()
+        differences, lifts = told.differences, told.lifts
+        is_level = torch.tensor([f.level is not None for f in told.features], device="cpu")
+        counts = torch.where(is_level, told.weights * told.means.nan_to_num(0), told.weights)
         for d, sizes in enumerate(self.sizes.tolist()):
             for k, size in enumerate(sizes):
                 rows = " ".join(self.typical_rows(d, k))
-                line: dict[str, Any] = dict.fromkeys(HEADER)
+                line: dict[str, Any] = dict.fromkeys(PROFILE_HEADER)
                 line |= {"latent": f"z{d + 1}", "category": k, "rows": size}
                 line |= {"share": size / self.num_data, "typical_rows": rows or None}
                 if size < LEAST_ROWS:
                     yield line
                     continue
-                for i, (column, level) in enumerate(self.features):
+                for i, (column, level) in enumerate(told.features):
                     yield line | {
                         "column": column,
                         "level": level,
                         "count": counts[d, k, i].item(),
-                        "value": _known(self.means[d, k, i]),
-                        "whole": _known(self.whole[i]),
+                        "value": _known(told.means[d, k, i]),
+                        "whole": _known(told.whole[i]),
                         "difference": _known(differences[d, k, i]),
                         "lift": _known(lifts[d, k, i]),
                     }
-                yield from (line | of_class for of_class in self._class_lines(d, k))
 
-    def _class_lines(self, d: int, k: int) -> Iterator[dict[str, Any]]:
+    def with_classes(self) -> Profile:
+        """The same profile, with the classes as the levels of one more column."""
         if self.class_counts is None or not self.class_counts.sum():
-            return
-        counts = self.class_counts[d]
-        whole = counts.sum(0) / counts.sum()
-        value = counts[k] / counts[k].sum()
-        spread = (whole * (1 - whole)).sqrt()
-        for c, name in enumerate(self.classes):
-            yield {
-                "column": self.class_column,
-                "level": name,
-                "count": counts[k, c].item(),
-                "value": _known(value[c]),
-                "whole": whole[c].item(),
-                "difference": _known((value[c] - whole[c]) / spread[c]),
-                "lift": _known(value[c] / whole[c]),
-            }
+            return self
+        counts = self.class_counts
+        rows = counts.sum(2, keepdim=True)
+        whole = counts[0].sum(0) / counts[0].sum()
+        named = tuple(Feature(self.class_column, name) for name in self.classes)
+        return replace(
+            self,
+            features=self.features + named,
+            whole=torch.cat([self.whole, whole]),
+            spread=torch.cat([self.spread, (whole * (1 - whole)).sqrt()]),
+            means=torch.cat([self.means, counts / rows], 2),
+            weights=torch.cat([self.weights, rows.expand_as(counts)], 2),
+            class_counts=None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure as `json` writes it: the lines, and the information of each latent."""
@@ -221,7 +221,7 @@ class Profile:
         """The lines as a `pandas.DataFrame`; pandas must be installed."""
         import pandas  # type: ignore[import-untyped, unused-ignore]
 
-        return pandas.DataFrame(list(self.lines()), columns=list(HEADER))
+        return pandas.DataFrame(list(self.lines()), columns=list(PROFILE_HEADER))
 
     def __repr__(self) -> str:
         each = [

@@ -21,6 +21,7 @@ def profile_text(profile: Profile, num: int = 3) -> str:
         f"Profile of {profile.num_data:,} rows. A row counts for a category by its probability "
         "q(z|x). In brackets: all rows.",
         "sd: the difference in standard deviations of all rows. x: how many times as often.",
+        "Typical rows are those with the highest q(z|x), by name, or by number from 0.",
     ]
     idle = [d for d, nats in enumerate(profile.information.tolist()) if nats < ACTIVE_INFORMATION]
     for d in range(len(profile.sizes)):
@@ -49,13 +50,14 @@ def _latent(profile: Profile, d: int, num: int) -> list[str]:
         apart = [_feature(profile, d, k, i) for i in profile.distinctive(d, k, num)]
         share = f"{100 * size / profile.num_data:.0f} %"
         lines.append(
-            f"  {k:>2}: {size:,.0f} rows ({share}): {'; '.join(apart) or 'much like all rows'}"
+            f"  category {k}: {size:,.0f} rows ({share}): "
+            f"{'; '.join(apart) or 'much like all rows'}"
         )
         typical = profile.typical_rows(d, k)
         if typical:
-            lines.append(f"      typical: {', '.join(typical)}")
+            lines.append(f"    typical rows: {', '.join(typical)}")
     if unused:
-        lines.append(f"  unused: {', '.join(unused)}")
+        lines.append(f"  unused categories: {', '.join(unused)}")
     return lines if told is None else [*lines, *_classes(profile, d)]
 
 
@@ -79,7 +81,7 @@ def _classes(profile: Profile, d: int) -> list[str]:
     rows = [[f"rows per {profile.class_column}", *profile.classes]]
     for k, counts in enumerate(profile.class_counts[d].tolist()):
         if profile.used[d, k]:
-            rows.append([f"{k:>2}", *(f"{count:,.1f}" for count in counts)])
+            rows.append([f"category {k}", *(f"{count:,.1f}" for count in counts)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "

@@ -82,7 +82,8 @@ def test_any_shape_trains_is_evaluated_and_encoded(
     assert pdvae("evaluate", "run", "--split=train")[0] == 0
     for command in (["sample"], ["reconstruct", "--input=x.npy"], ["traverse", "--input=x.npy"]):
         status, _, err = pdvae(command[0], "run", *command[1:])
-        assert (status, err.count("\n")) == ((0, 0) if is_picture else (2, 1))
+        is_table = command[0] == "traverse" and len(event) == 1
+        assert (status, err.count("\n")) == ((0, 0) if is_picture or is_table else (2, 1))
     status, _, err = pdvae("evaluate", "run")
     assert (status, err.count("\n")) == (2, 1)
     assert "got a run that keeps no test data" in err

@@ -183,3 +183,67 @@ def test_cells_that_are_missing_stay_empty(pdvae: Run) -> None:
     assert made["island"].isna().tolist() == made["mass"].isna().tolist() == [False, True, False]
     assert set(made["island_reconstructed"]) <= {"Biscoe", "Dream", "Torgersen"}
     assert made["mass_reconstructed"].notna().all()
+
+
+@pytest.fixture
+def birds(pdvae: Run) -> pd.DataFrame:
+    """A run of 40 birds, whose sex is the label, and their table."""
+    penguins("birds.csv")
+    assert pdvae("fit", "run", "--data=birds.csv", "--ids=who", "--labels=sex", *SMALL)[0] == 0
+    return pd.read_csv("birds.csv")
+
+
+def test_traverse_tells_what_the_categories_mean(pdvae: Run, birds: pd.DataFrame) -> None:
+    run = load_run("run")
+    status, out, err = pdvae("traverse", "run", "-o", "means.png")
+    assert (status, err) == (0, "")
+    found = run.profile()
+    assert out == (
+        "means.csv, means.png: what the categories mean in the train part of birds.csv; run, "
+        f"weights of epoch {run.epoch}\n{found}\n"
+    )
+    assert Path("means.png").stat().st_size > 10_000
+    # By the probabilities that `encode` writes, and the rows of the file that it names.
+    assert pdvae("encode", "run", "--data=train", "--probabilities", "-oq.csv")[0] == 0
+    q = pd.read_csv("q.csv")
+    rows = birds.iloc[q["row"]].reset_index(drop=True)
+    lines = pd.read_csv("means.csv").set_index(["latent", "category", "column", "level"])
+    lines = lines.sort_index()
+    for d, k in ((1, 0), (2, 2)):
+        weight = q[f"z{d}_{k}"]
+        line = lines.loc[(f"z{d}", k, "mass")].iloc[0]
+        assert line["rows"] == pytest.approx(weight.sum(), rel=1e-6)
+        assert line["value"] == pytest.approx((weight * rows["mass"]).sum() / weight.sum())
+        assert line["whole"] == pytest.approx(rows["mass"].mean())
+        spread = rows["mass"].std(ddof=0)
+        assert line["difference"] == pytest.approx((line["value"] - line["whole"]) / spread)
+        for column, level in (("island", "Dream"), ("adult", "True"), ("sex", "m")):
+            line = lines.loc[(f"z{d}", k, column, level)]
+            has = rows[column].astype(str) == level
+            assert line["count"] == pytest.approx((weight * has).sum(), rel=1e-6)
+            assert line["value"] == pytest.approx((weight * has).sum() / weight.sum(), rel=1e-6)
+            assert line["lift"] == pytest.approx(line["value"] / has.mean())
+        typical = q.sort_values(f"z{d}_{k}", ascending=False)["id"].iloc[0]
+        assert line["typical_rows"].startswith(typical)
+
+
+def test_traverse_of_a_table_takes_other_data(pdvae: Run, birds: pd.DataFrame) -> None:
+    birds.drop(columns=["sex", "who"]).iloc[:9].to_csv("few.csv", index=False)
+    status, out, err = pdvae("traverse", "run", "--input=few.csv", "-o", "few.csv")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "got few.csv, which exists" in err
+    status, out, err = pdvae("traverse", "run", "--data=few.csv", "-o", "means.csv")
+    assert (status, err) == (0, "")  # there are no labels
+    assert "Profile of 9 rows." in out
+    lines = pd.read_csv("means.csv")
+    assert set(lines["column"].dropna()) == {"island", "adult", "mass"}
+    assert Path("means.png").is_file()
+    for arguments, words in (
+        (["--index=0", "-o", "new.png"], "Expected no --index for a table; got 0"),
+        (["-o", "means.png"], "means.png, which exists"),
+        (["--data=nowhere", "-o", "new.png"], "'nowhere'"),
+    ):
+        status, _, err = pdvae("traverse", "run", *arguments)
+        assert (status, err.count("\n")) == (2, 1)
+        assert words in err
+    assert not Path("new.csv").exists()
