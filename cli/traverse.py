@@ -119,8 +119,7 @@ def _tell(run: Run, rows: PreparedRows, output: Path) -> None:
         lines = (["" if x is None else x for x in line.values()] for line in found.lines())
         write_csv(table, PROFILE_HEADER, lines)
         with own_settings():
-            from pyro_dvae.runs.plots import save_figure
-            from pyro_dvae.runs.profile_plots import profile_figure
+            from pyro_dvae.runs.plots import profile_figure, save_figure
 
             save_figure(profile_figure(found), picture)
     print(

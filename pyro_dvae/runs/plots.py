@@ -17,6 +17,7 @@ from torch import Tensor
 from pyro_dvae.codes import one_hot
 from pyro_dvae.diagnostics import GradientStatistics
 from pyro_dvae.runs.pictures import Shade
+from pyro_dvae.runs.profile_plots import profile_figure as profile_figure
 from pyro_dvae.runs.storage import write_atomically
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.records import EpochRecord
