@@ -39,6 +39,7 @@ def fit(
     network: fit_options.NetworkOption = DEFAULTS.network,
     hidden: fit_options.HiddenOption = fit_options.HIDDEN,
     alpha: fit_options.AlphaOption = DEFAULTS.alpha,
+    labelled_share: fit_options.LabelledShareOption = DEFAULTS.labelled_share,
     dropout: fit_options.DropoutOption = DEFAULTS.dropout,
     encoder: fit_options.EncoderOption = DEFAULTS.encoder,
     decoder: fit_options.DecoderOption = DEFAULTS.decoder,

@@ -92,6 +92,13 @@ AlphaOption = Annotated[
         "and as many --categories as there are classes. If left out: labels play no part."
     ),
 ]
+LabelledShareOption = Annotated[
+    float | None,
+    model(
+        help="With --alpha and few labels, the data that have a label stand in an epoch several "
+        "times, so that at least this share of it has one. 0 makes no copies. If left out: 0.1."
+    ),
+]
 DropoutOption = Annotated[
     float,
     model(

@@ -63,6 +63,7 @@ from pyro_dvae.runs.save import save_run
 from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.sequences import CausalCodes, CausalNetwork, SequentialCodes
 from pyro_dvae.training.fitting import fit
+from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
 from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
@@ -125,6 +126,7 @@ __all__ = [
     "ReinMaxRaoELBO",
     "ReinforceELBO",
     "RelaxELBO",
+    "RepeatedLabels",
     "RlooELBO",
     "Run",
     "ScoreFunctionELBO",

@@ -76,3 +76,9 @@ def dropout_share(dropout: float) -> None:
     """Raise a ValueError unless `dropout` is in [0, 1)."""
     if not 0 <= dropout < 1:
         raise ValueError(f"Expected dropout in [0, 1); got {dropout}. Use 0.3, or 0 for none.")
+
+
+def labelled_share(share: float) -> None:
+    """Raise a ValueError unless `share` is in [0, 1)."""
+    if not 0 <= share < 1:
+        raise ValueError(f"Expected a labelled share in [0, 1); got {share}. Use 0.1, say.")

@@ -98,6 +98,10 @@ class RunSettings(TrainingSettings):
     """If it is given, the first latent is the class of a datum, and is observed where the data
     have a label: the model is a `SemiSupervisedVAE`. The weight of log q(y|x) per labelled datum
     is alpha N / L, where L of the N training data have a label. None is a model without classes."""
+    labelled_share: float | None = None
+    """The least share of the data of an epoch that have a label, where `alpha` is given: with few
+    labels, the data that have one stand in an epoch several times. Data that are read in blocks
+    have no copies. None means 0.1 for a new run with `alpha`, else no copies."""
     hidden: tuple[int, ...] = (512, 256)
     """The widths of the MLP encoder's hidden layers. The decoder has the same in reverse order."""
     dropout: float = 0.0

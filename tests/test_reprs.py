@@ -27,6 +27,7 @@ from pyro_dvae import (
     PriorTrainer,
     ReinforceELBO,
     RelaxELBO,
+    RepeatedLabels,
     RlooELBO,
     Run,
     SemiSupervisedVAE,
@@ -149,6 +150,10 @@ OBJECTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "Images": (
         lambda: Images("mine", _grey(), _grey(2), torch.zeros(3), torch.zeros(2), "here", None),
         ("Images 'mine'", f"train (3, {P}) uint8", f"test (2, {P}) uint8"),
+    ),
+    "RepeatedLabels": (
+        lambda: RepeatedLabels((torch.zeros(4, 2), torch.tensor([0, -1, -1, -1])), 0.5),
+        ("RepeatedLabels: 3 data without a label, 3 with one",),
     ),
     "BinaryImages": (
         lambda: BinaryImages(_grey()),

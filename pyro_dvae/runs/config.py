@@ -15,6 +15,7 @@ from pyro_dvae.checks import (
     code_shape,
     dropout_share,
     hidden_sizes,
+    labelled_share,
     one_of,
     training_settings,
 )
@@ -79,6 +80,7 @@ class Config(RunSettings):
         at_least("epochs", self.epochs, 0)
         hidden_sizes(self.hidden)
         dropout_share(self.dropout)
+        labelled_share(self.labelled_share or 0.0)
         self._check_data()
         self._check_estimator()
         training_settings(

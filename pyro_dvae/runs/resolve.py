@@ -36,6 +36,7 @@ from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.runs.estimators import ESTIMATORS, estimator_of
 from pyro_dvae.runs.parts import is_conditional
 from pyro_dvae.specs import is_own
+from pyro_dvae.training.labelled import LABELLED_SHARE
 
 
 def check_source(source: Source) -> Scan:
@@ -110,6 +111,8 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     config = _with_recipe(config, size, named)
     if config.alpha is not None:
         _check_classes(config, source)
+        if "labelled_share" not in named:
+            config = replace(config, labelled_share=LABELLED_SHARE)
     likelihood = config.likelihood
     own, kinds = is_own(likelihood, LIKELIHOODS), given_kinds(likelihood)
     gaps = not own and (found.num_missing > 0 or is_masked(likelihood))

@@ -31,8 +31,9 @@ from pyro_dvae.runs.settings import trusted_config
 from pyro_dvae.runs.sizes import refuse_too_large
 from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.streams import RandomStream
-from pyro_dvae.training.batches import Batch
+from pyro_dvae.training.batches import Batch, OrderedData
 from pyro_dvae.training.fitting import calibrate
+from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.training.second_stage import PriorTrainer, with_prior
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
@@ -222,10 +223,14 @@ def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
     shape = tuple(splits.train.event_shape)
     vae, elbo = new_model(config, shape)
     vae.to(device)
-    if isinstance(vae, SemiSupervisedVAE) and splits.train.labels is not None:
-        vae.alpha *= len(splits.train) / int((splits.train.labels >= 0).sum())
-    train, validation = splits.train.to(device), _validation(config, splits, device)
+    train: Any = splits.train.to(device)
     calibrate(vae, train, config.seed)  # the state of a resumed run replaces it
+    if isinstance(vae, SemiSupervisedVAE) and splits.train.labels is not None:
+        # Copies of data that are read in blocks would be far from the block that is in memory.
+        share = 0.0 if isinstance(train, OrderedData) else config.labelled_share or 0.0
+        train = RepeatedLabels(train, share)
+        vae.alpha *= len(train) / train.num_labelled
+    validation = _validation(config, splits, device)
     with _parts_that_fit():
         return Trainer(vae, elbo, train, validation, **config.training)
 

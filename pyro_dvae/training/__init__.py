@@ -2,6 +2,7 @@
 
 from pyro_dvae.training.batches import Batch, TrainingData
 from pyro_dvae.training.fitting import fit
+from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
@@ -13,6 +14,7 @@ __all__ = [
     "EpochRecord",
     "PriorTrainer",
     "Progress",
+    "RepeatedLabels",
     "Trainer",
     "TrainingData",
     "TrainingState",

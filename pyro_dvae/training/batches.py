@@ -46,6 +46,21 @@ class OrderedData(TrainingData, Protocol):
         """All indices in the order of an epoch, (N,) int64."""
 
 
+@runtime_checkable
+class DivisibleData(TrainingData, Protocol):
+    """Training data that can be divided into parts, such as `BinaryImages`."""
+
+    @property
+    def labels(self) -> Tensor | None:
+        """(N,) int64, or None."""
+
+    def subset(self, index: Tensor) -> DivisibleData:
+        """The data of these indices, (n,) int64."""
+
+    def fixed(self, seed: int) -> Tensor:
+        """(N, *event), without labels, with their random parts drawn once."""
+
+
 class TensorData:
     """The rows of a tensor, with their labels if there are any."""
 

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.data.serve.allocate import allocate, validation_kept
 from pyro_dvae.defaults import VALIDATION_SHARE
-from pyro_dvae.training.batches import Batch, OrderedData, TrainingData, as_batch, served
+from pyro_dvae.training.batches import (
+    Batch,
+    DivisibleData,
+    OrderedData,
+    TrainingData,
+    as_batch,
+    served,
+)
+from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.vae import DiscreteVAE
-
-
-@runtime_checkable
-class DivisibleData(TrainingData, Protocol):
-    """Training data that can be divided into parts, such as `BinaryImages`."""
-
-    @property
-    def labels(self) -> Tensor | None:
-        """(N,) int64, or None."""
-
-    def subset(self, index: Tensor) -> DivisibleData:
-        """The data of these indices, (n,) int64."""
-
-    def fixed(self, seed: int) -> Tensor:
-        """(N, *event), without labels, with their random parts drawn once."""
 
 
 class ChosenData:
@@ -93,6 +84,12 @@ def hold_out(
         return data, None if validation is None else as_batch(vae, validation)
     if not validation:
         return data, None
+    if isinstance(data, RepeatedLabels):
+        raise ValueError(
+            "Expected validation data of their own, since copies of a datum would be in both "
+            f"parts; got validation={validation} of {type(data).__name__}. Keep some data apart "
+            "before you repeat the others."
+        )
     weight = next(vae.parameters())
     if validation == VALIDATION_SHARE:
         validation = validation_kept(len(data), datum_shape(vae, data))
