@@ -1,6 +1,12 @@
 """Evaluation of a model on data: the ELBO, tighter bounds, log p(x), and the use of codes."""
 
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+from pyro_dvae.evaluation.anomaly import (
+    AnomalyScore,
+    anomaly_scores,
+    excess_log_probs,
+    log_probs,
+)
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
 from pyro_dvae.evaluation.imputation import impute
@@ -12,6 +18,7 @@ from pyro_dvae.evaluation.profile_figures import PROFILE_HEADER, Profile
 from pyro_dvae.evaluation.profiles import profile
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.simple import SimpleModels, independent_elements, simple_models
+from pyro_dvae.evaluation.surprise import Surprise, conditional_surprise, explain
 from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
 
 __all__ = [
@@ -19,22 +26,29 @@ __all__ = [
     "MAX_CODES",
     "MAX_SUMMED_CODES",
     "PROFILE_HEADER",
+    "AnomalyScore",
     "DatumTerms",
     "Evaluation",
     "Mixture",
     "Prediction",
     "Profile",
     "SimpleModels",
+    "Surprise",
+    "anomaly_scores",
+    "conditional_surprise",
     "datum_scores",
     "datum_terms",
     "describe_codes",
     "describe_collapse",
     "evaluate",
     "exact_terms",
+    "excess_log_probs",
+    "explain",
     "fit_mixture",
     "impute",
     "independent_elements",
     "log_marginal",
+    "log_probs",
     "num_codes",
     "ordering",
     "predict",

@@ -118,11 +118,12 @@ def level_log_probs(posterior: ObservedPosterior, levels: Tensor) -> Iterator[Te
     for level in range(int(levels.max())):
         has = levels.to(filled.device) > level
         value = torch.where(has, level, filled)  # one datum, which all codes score
-        p = posterior.mean(partial(_probabilities, x=value))
+        p = posterior.mean(partial(probabilities, x=value))
         yield torch.where(has, p.log(), -torch.inf)
 
 
-def _probabilities(p_x: TorchDistribution, x: Tensor) -> Tensor:
+def probabilities(p_x: TorchDistribution, x: Tensor) -> Tensor:
+    """p(x_p|z) of each element of discrete data, (..., *event)."""
     return element_log_probs(p_x, x).exp()
 
 

@@ -20,6 +20,7 @@ from pyro_dvae.codes import (
     one_hot,
     wide,
 )
+from pyro_dvae.evaluation.joint import precise
 from pyro_dvae.likelihoods.elements import element_log_probs
 from pyro_dvae.likelihoods.masked import refuse_dependent, unmasked
 from pyro_dvae.networks.assembly import check_parts
@@ -28,6 +29,8 @@ from pyro_dvae.tensors import as_arguments
 
 if TYPE_CHECKING:
     from pyro_dvae.vae import DiscreteVAE
+
+_Function = Callable[[TorchDistribution], Tensor]
 
 _CHUNK_NUMBERS = 2**23
 """Most numbers in memory at once, (codes, data, P), where data are scored under several codes."""
@@ -75,11 +78,7 @@ class ObservedPosterior:
         log_q: Tensor | None = None
         if num_draws is not None:
             self.drawn, log_q = self._draw(x, num_draws)
-        observed = ~self.missing
-        scores = [
-            self._log_prior(codes) + (observed * elements).flatten(2).sum(-1)
-            for codes, elements in self._scored()
-        ]
+        scores = [self._log_prior(codes) + log_p for codes, log_p in self._scored()]
         log_joint = torch.cat(scores)  # (C, B)
         log_weights = log_joint if log_q is None else log_joint - log_q
         self.log_weights = log_weights.log_softmax(0)
@@ -90,7 +89,7 @@ class ObservedPosterior:
         """1 / sum_s w_s^2, (B,), from 1 to S: how many codes share the weight."""
         return 1 / self.log_weights.exp().square().sum(0)
 
-    def mean(self, function: Callable[[TorchDistribution], Tensor]) -> Tensor:
+    def mean(self, function: _Function) -> Tensor:
         """sum_z p(z|x_o) f(p(x|z)), (B, *event).
 
         Args:
@@ -118,6 +117,30 @@ class ObservedPosterior:
         assert total is not None
         return total
 
+    def left_out(self) -> Tensor:
+        """Log p(x_p|x_r) of each element p given all others r, (B, *event).
+
+        It is -log sum_z p(z|x) / p(x_p|z), since p(x_r) = sum_z p(z) p(x|z) / p(x_p|z).
+        """
+        chunks = self._chunks()
+        parts = [self._without(start, codes).logsumexp(0) for start, codes in chunks]
+        return -torch.stack(parts).logsumexp(0)
+
+    def left_out_mean(self, log_prob: Tensor, function: _Function) -> Tensor:
+        """sum_z p(z|x_r) f_p(p(x|z)), (B, *event), by what `left_out` returned."""
+        total: Any = 0
+        for start, codes in self._chunks():
+            weights = (self._without(start, codes) + log_prob).exp()
+            total = total + (weights * wide(function(self.vae.decode(codes)))).sum(0)
+        return total
+
+    def _without(self, start: int, codes: Tensor) -> Tensor:
+        """Log of p(z|x) / p(x_p|z), (C, B, *event); of a missing element, of p(z|x)."""
+        log_p = wide(element_log_probs(self.vae.decode(codes), self.filled))
+        log_p = log_p.masked_fill(self.missing, 0)
+        weights = self.log_weights[start : start + len(codes)]
+        return weights.reshape(*weights.shape, *[1] * (log_p.dim() - 2)) - log_p
+
     def sample(self) -> Tensor:
         """One draw of complete data from p(x|x_o) for each datum, (B, *event).
 
@@ -134,8 +157,15 @@ class ObservedPosterior:
             return self.vae.decode(codes).sample()
 
     def _scored(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Codes, and log p(x_o|z) of the data, (C, B)."""
+        observed, some_missing = ~self.missing, bool(self.missing.any())
         for _, codes in self._chunks():
-            yield codes, wide(element_log_probs(self.vae.decode(codes), self.filled))
+            p_x = self.vae.decode(codes)
+            if some_missing:
+                elements = wide(element_log_probs(p_x, self.filled))
+                yield codes, (observed * elements).flatten(2).sum(-1)
+            else:  # which may be a matrix product
+                yield codes, wide(precise(p_x, self.vae.likelihood).log_prob(self.filled))
 
     def _chunks(self) -> Iterator[tuple[int, Tensor]]:
         """The number of the first code, and codes (C, 1, D, K) of all data, or (C, B, D, K)."""
@@ -186,7 +216,13 @@ class ObservedPosterior:
         return torch.where(self.missing, means.mean(0), self.filled)
 
 
-def incomplete(vae: DiscreteVAE, x: Any, missing: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
+def incomplete(
+    vae: DiscreteVAE,
+    x: Any,
+    missing: Any,
+    labels: Any,
+    purpose: str = "data with missing values",
+) -> tuple[Tensor, Tensor | None]:
     """Data and labels as tensors, with NaN for each missing element; checked.
 
     Args:
@@ -194,12 +230,13 @@ def incomplete(vae: DiscreteVAE, x: Any, missing: Any, labels: Any) -> tuple[Ten
         x: (N, *event).
         missing: (N, *event) bools, which elements are missing beside those that are NaN; or None.
         labels: (N,), or None.
+        purpose: what independent elements are needed for, as a message says it.
 
     Raises:
         ValueError: there are no data, an observed element is outside of the support, the elements
             are not independent given z, or the shapes differ.
     """
-    refuse_dependent(unmasked(vae.likelihood))
+    refuse_dependent(unmasked(vae.likelihood), purpose)
     x, labels = as_arguments(vae, x, labels)
     at_least("data", len(x), 1)
     if missing is not None:

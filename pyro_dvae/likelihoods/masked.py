@@ -141,15 +141,20 @@ def unmasked(likelihood: Likelihood) -> Likelihood:
     return likelihood.likelihood if isinstance(likelihood, Masked) else likelihood
 
 
-def refuse_dependent(likelihood: Likelihood) -> None:
-    """Raise a ValueError where the elements of a likelihood are not independent given z."""
+def refuse_dependent(likelihood: Likelihood, purpose: str = "data with missing values") -> None:
+    """Raise a ValueError where the elements of a likelihood are not independent given z.
+
+    Args:
+        likelihood: the likelihood of complete data.
+        purpose: what independent elements are needed for, as the message says it.
+    """
     if isinstance(likelihood, Masked):
         raise ValueError("Expected a likelihood of complete data; got Masked. Mask it once.")
     for each in likelihood.blocks if isinstance(likelihood, Mixed) else [likelihood]:
         if is_dependent(cast(Likelihood, each)):
             raise ValueError(
-                "Expected a likelihood whose elements are independent given z, for data with "
-                f"missing values; got {type(each).__name__}. Use Poisson or NegativeBinomial for "
+                "Expected a likelihood whose elements are independent given z, for "
+                f"{purpose}; got {type(each).__name__}. Use Poisson or NegativeBinomial for "
                 "counts, fill in the missing values, or define element_log_probs in a likelihood "
                 "of your own."
             )

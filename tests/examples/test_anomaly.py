@@ -1,0 +1,47 @@
+"""The example that looks for a class that was held out of the training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_examples import EXAMPLES, load, run
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+pytest.importorskip("pandas", reason="pandas is not installed")
+
+
+@pytest.fixture(autouse=True)
+def beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def test_the_area_by_hand() -> None:
+    """Of four pairs, three are in order and one is a tie."""
+    example = load("anomaly")
+    assert example.auroc(np.array([2.0, 3.0]), np.array([1.0, 2.0])) == 3.5 / 4
+    scores = np.random.default_rng(0).normal(size=(2, 50))
+    pairs = [(a < b) + (a == b) / 2 for a in scores[1] for b in scores[0]]
+    assert example.auroc(*scores) == pytest.approx(np.mean(pairs))
+
+
+def test_no_row_of_the_class_is_trained_on() -> None:
+    example, sets = load("anomaly"), load("real_sets")
+    labels = np.arange(100) % 3
+    data = sets.RealData(np.zeros((100, 2)), ["real"] * 2, {}, labels=labels)
+    train, usual, unusual = example.parts(data, 1, seed=0)
+    assert sorted([*train, *usual, *unusual]) == list(range(100))
+    assert (labels[unusual] == 1).all()
+    assert (labels[np.concatenate([train, usual])] != 1).all()
+    assert len(usual) == 13
+
+
+@pytest.mark.slow
+def test_wine(tmp_path: Path) -> None:
+    out = run("anomaly", "--only", "wine", "--seeds", "1", "--epochs", "40", cwd=tmp_path)
+    heads, _, wine, *_ = ([cell.strip() for cell in line.split("|")] for line in out.splitlines())
+    figures = dict(zip(heads, wine, strict=True))
+    assert figures["data, class held out"] == "wine, 2"
+    for name in ("log-prob", "ratio", "conditional", "isolation forest", "Gaussian mixture"):
+        assert 0.6 < float(figures[name]) <= 1
