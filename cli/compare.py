@@ -121,7 +121,9 @@ def _read(folder: Path, part: str) -> Row:
     kept = {"validation": run.config.validation, "test": run.config.test}
     if part != "test" or run.config.test is not None:  # whose rows the split chose
         measured |= {f"{name} fraction": value for name, value in kept.items()}
-        measured["seed of the split"] = run.config.seed
+        measured["split"] = run.config.split
+        measured["seed of the split"] = run.config.split_seed
+        measured["number of copies kept together"] = (data.split and data.split.num_copies) or 0
     settings = {**asdict(run.config), "data": which, "version": run.version}
     return Row(run, settings, measured, epochs, scores, notes)
 
@@ -157,11 +159,12 @@ def _remarks(rows: list[Row], part: str) -> list[str]:
     remarks = []
     if any(row.scores is not None and row.scores.standard_errors for row in rows):
         remarks.append(f"±: one standard error, over the draws of z for these {rows[0].datum}s")
-    drawn = {row.config.seed for row in rows if row.config.binarize not in ("threshold", "none")}
+    configs = [row.config for row in rows]
+    drawn = {config.split_seed for config in configs if config.binarize in ("dynamic", "static")}
     if part == "test" and len(drawn) > 1:
         remarks.append(
-            "Runs of another seed score another binary draw of the same images: small differences "
-            "may be that noise."
+            "Runs of another --split-seed score another binary draw of the same images: small "
+            "differences may be that noise."
         )
     return remarks
 

@@ -20,6 +20,7 @@ from .options import (
     DataDirOption,
     DatesOption,
     DropOption,
+    GroupOption,
     HeaderOption,
     IdsOption,
     JsonOption,
@@ -28,6 +29,7 @@ from .options import (
     NominalOption,
     OtherOption,
     SizeOption,
+    TimeOption,
 )
 from .reading import reading
 
@@ -49,6 +51,8 @@ def data(
     drop: DropOption = None,
     labels: LabelsOption = None,
     ids: IdsOption = None,
+    group: GroupOption = None,
+    time: TimeOption = None,
     nominal: NominalOption = None,
     dates: DatesOption = None,
     other: OtherOption = None,

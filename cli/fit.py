@@ -65,6 +65,8 @@ def fit(
     drop: options.DropOption = None,
     labels: options.LabelsOption = None,
     ids: options.IdsOption = None,
+    group: options.GroupOption = None,
+    time: options.TimeOption = None,
     nominal: options.NominalOption = None,
     dates: options.DatesOption = None,
     other: options.OtherOption = None,
@@ -75,6 +77,10 @@ def fit(
     binarize: fit_options.BinarizeOption = None,
     validation: fit_options.ValidationOption = None,
     test: fit_options.TestOption = None,
+    split: fit_options.SplitOption = DEFAULTS.split,
+    split_seed: fit_options.SplitSeedOption = DEFAULTS.split_seed,
+    group_copies: fit_options.GroupCopiesOption = DEFAULTS.group_copies,
+    drop_copies: fit_options.DropCopiesOption = DEFAULTS.drop_copies,
     resume: fit_options.ResumeOption = None,
     log_every: fit_options.LogEveryOption = 0,
     tensorboard: fit_options.TensorboardOption = False,
@@ -156,7 +162,7 @@ def _new(
 ) -> RunTrainer:
     from pyro_dvae import Config
     from pyro_dvae.data import describe_kinds, describe_missing, given_kinds, open_source
-    from pyro_dvae.runs import check_source, start_run
+    from pyro_dvae.runs import check_source, split_notes, start_run
 
     from .devices import pick_device
 
@@ -176,7 +182,9 @@ def _new(
     missing = describe_missing(found)
     if missing is not None:
         note(missing)
-    print(scanned(found))
+    for told in split_notes(training.data):
+        note(told)
+    print(scanned(found, training.config))
     return training
 
 

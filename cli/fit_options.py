@@ -235,6 +235,41 @@ TestOption = Annotated[
     ),
 ]
 
+SplitOption = Annotated[
+    str,
+    your_data(
+        metavar="random|last",
+        help="How rows are kept apart: random; or last, which takes the last rows of the file for "
+        "testing, and those before them for validation.",
+    ),
+]
+SplitSeedOption = Annotated[
+    int,
+    your_data(
+        help="The seed by which rows are kept apart, and are drawn as zeros and ones. Runs with "
+        "other values of --seed have the same rows.",
+        min=0,
+        max=2**62,
+    ),
+]
+GroupCopiesOption = Annotated[
+    bool | None,
+    your_data(
+        "--group-copies/--no-group-copies",
+        help="Whether rows, or images, that are equal to one another are kept in one part. If left "
+        "out: yes, unless rows of such values are equal by chance, as in a table of few columns of "
+        "names.",
+    ),
+]
+DropCopiesOption = Annotated[
+    bool,
+    your_data(
+        "--drop-copies",
+        help="Leave out of the training the rows that are also in the test part that the data "
+        "have, or in a file of --test or --val.",
+    ),
+]
+
 # --- Run ---
 
 ResumeOption = Annotated[

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import fail, user_errors
+from .naming import with_options
 from .options import JsonOption, RunArgument
 from .report import aligned, datum_name, figure, progress_of, setting, stored_figures
 
@@ -48,6 +49,7 @@ def _content(folder: Path) -> dict[str, Any]:
     from pyro_dvae.runs import (
         STATE,
         data_to_json,
+        describe_split,
         inspect_run,
         own_code,
         read_config,
@@ -68,6 +70,7 @@ def _content(folder: Path) -> dict[str, Any]:
     if file is not None:
         content |= {**file._asdict(), "config": asdict(file.config)}
         content |= {"data": data_to_json(file.data), "code": own_code(file.config)}
+        content |= {"split": describe_split(file.data)}
     run = None if file is None else attempt(inspect_run, folder)
     if run is not None:
         content |= {"weights_epoch": run.epoch, "num_parameters": run.num_parameters}
@@ -200,6 +203,7 @@ def _setting_lines(content: dict[str, Any]) -> list[tuple[str, str]]:
         ("version", f"pyro_dvae {content['version']}"),
         ("data", f"{data.get('name')} from {data.get('source')}, fingerprint {fingerprint}"),
         (f"{datum_name(content['event_shape'])}s", f"{counts}; {shape}"),
+        *_under("split", [with_options(line) for line in content["split"]]),
         ("model", f"K^D = {codes} codes{parameters}"),
         *([] if own is None else [("code", own)]),
         *_under("settings", textwrap.wrap(settings, 80, break_on_hyphens=False)),

@@ -154,6 +154,22 @@ IdsOption = Annotated[
     str | None,
     your_data(help="The column of a table that names the rows. The model does not see it."),
 ]
+GroupOption = Annotated[
+    str | None,
+    your_data(
+        help="The column of a table, or the array of a .npz file, that says which rows belong "
+        "together, such as a patient or a writer. Rows of one group are kept in one part. The "
+        "model does not see it."
+    ),
+]
+TimeOption = Annotated[
+    str | None,
+    your_data(
+        help="The column of a table, or the array of a .npz file, that says when each row was "
+        "measured, as a number or a date. The latest rows are kept apart for testing, and those "
+        "before them for validation. The model does not see it, unless --columns names it."
+    ),
+]
 NominalOption = Annotated[
     str | None,
     your_data(

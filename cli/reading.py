@@ -8,8 +8,9 @@ from typing import Any
 from .errors import fail
 
 READING: tuple[str, ...] = ("key", "columns", "drop", "labels", "ids", "nominal", "dates")
-READING += ("other", "header", "size", "channels")
+READING += ("other", "header", "size", "channels", "group", "time")
 """The options that say how data are read, which `open_source` takes by the same names."""
+_AS_THEY_ARE = ("labels", "ids", "group", "time", "dates", "other", "header")
 
 
 def reading(values: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def reading(values: dict[str, Any]) -> dict[str, Any]:
     return {
         "key": values["key"],
         **{name: None if text is None else _names(text) for name, text in lists.items()},
-        **{name: values[name] for name in ("labels", "ids", "dates", "other", "header")},
+        **{name: values[name] for name in _AS_THEY_ARE},
         "size": None if size is None else _size(size),
         "channels": channels,
     }

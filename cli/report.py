@@ -77,12 +77,19 @@ def stored_figures(run: RunInfo, part: str) -> tuple[Evaluation | None, str]:
     return stored.evaluation, ""
 
 
-def scanned(found: Scan) -> str:
-    """What the scan of all data found, in one line."""
+def scanned(found: Scan, config: Config) -> str:
+    """What the scan of all data found, in one line.
+
+    Args:
+        found: the scan.
+        config: the run's settings, which say whether equal rows are kept in one part.
+    """
     shape = " x ".join(map(str, found.event_shape)) or "a single number"
     distinct = "" if found.num_distinct is None else f" ({found.num_distinct} distinct)"
     classes = "" if found.classes is None else f", {len(found.classes)} classes"
     duplicates = f", {found.num_duplicates:,} duplicates" if found.num_duplicates else ""
+    if duplicates and config.split == "random" and not config.group_copies:
+        duplicates += " (not kept in one part)"
     gaps = "none missing or infinite"
     if found.num_missing:
         gaps = f"{found.num_missing:,} values missing, none infinite"

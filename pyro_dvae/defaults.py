@@ -61,7 +61,10 @@ class TrainingSettings:
     bfloat16: bool = False
     """Whether the encoder and the decoder compute in bfloat16 in training steps."""
     seed: int = 0
-    """The seed of everything that is random."""
+    """The seed of the model and its training: of all that is random, except for the data."""
+    split_seed: int = 0
+    """The seed of the data: of the choice of the rows that are kept apart, and of their one draw
+    as zeros and ones. Two runs of other seeds can be compared, for they have it in common."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,14 @@ class RunSettings(TrainingSettings):
     test: float | str | None = None
     """What is kept apart of the data for testing: a share, a number, or the path of a file, as for
     `validation`. None means the test part that the data set has."""
+    split: str = "random"
+    """How rows are kept apart: "random"; or "last", which keeps the last rows apart, or those of
+    the latest times where the data have times."""
+    group_copies: bool | None = None
+    """Whether rows that are equal to one another are kept in one part, where the split is random.
+    None means that they are, unless rows of such values are equal by chance."""
+    drop_copies: bool = False
+    """Whether training rows that are in validation or test data of their own too are left out."""
     num_latents: int = 4
     """D, the number of categorical variables in a code."""
     num_categories: int = 8

@@ -42,6 +42,7 @@ from pyro_dvae.runs.save import save_run
 from pyro_dvae.runs.scores import Scores, encode_blocks, score_rows
 from pyro_dvae.runs.settings import CONFIG, data_to_json, read_config
 from pyro_dvae.runs.sizes import refuse_too_large
+from pyro_dvae.runs.splitting import describe_split, split_notes
 from pyro_dvae.runs.start import new_model, resume_run, start_prior, start_run
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "column_number",
     "data_to_json",
     "decode_blocks",
+    "describe_split",
     "encode_blocks",
     "estimator_of",
     "example_images",
@@ -99,6 +101,7 @@ __all__ = [
     "save_run",
     "score_rows",
     "shade_of",
+    "split_notes",
     "start_prior",
     "start_run",
     "stored_evaluation",

@@ -20,6 +20,7 @@ from pyro_dvae.checks import (
     training_settings,
 )
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+from pyro_dvae.data.serve.divide import SPLITS
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
 from pyro_dvae.defaults import ANNEALING, RunSettings
 from pyro_dvae.guides import GUIDES
@@ -77,6 +78,7 @@ class Config(RunSettings):
         code_shape(self.num_latents, self.num_categories)
         self._check_alpha()
         at_least("seed", self.seed, 0)
+        at_least("split seed", self.split_seed, 0)
         at_least("epochs", self.epochs, 0)
         hidden_sizes(self.hidden)
         dropout_share(self.dropout)
@@ -113,6 +115,7 @@ class Config(RunSettings):
         if not is_own(self.likelihood, LIKELIHOODS):
             preparation = Preparation(self.binarize, self.range, self.likelihood)
             self._set("binarize", preparation.binarize)
+        one_of("split", self.split, SPLITS)
         _check_kept("validation", self.validation)
         _check_kept("test", 0 if self.test is None else self.test)
         if not self.validation:

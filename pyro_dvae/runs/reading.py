@@ -22,6 +22,8 @@ class Reading(NamedTuple):
     nominal: tuple[str | int, ...] | None = None
     dates: bool | None = None
     other: bool | None = None
+    group: str | int | None = None
+    time: str | int | None = None
 
 
 AS_IT_IS = Reading()

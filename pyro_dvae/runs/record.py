@@ -28,6 +28,7 @@ from pyro_dvae.data.read.rows import Levels, levels_in
 from pyro_dvae.runs.config import Config, preparation_of
 from pyro_dvae.runs.reading import AS_IT_IS, Reading, absolute, reading_of
 from pyro_dvae.runs.rows import open_file
+from pyro_dvae.runs.splitting import SplitRecord, fingerprint_of_rows, split_record
 
 
 class SecondStage(NamedTuple):
@@ -81,6 +82,8 @@ class DataRecord:
     num_test: int | None = None
     held_out: Mapping[str, str] = field(default_factory=dict)
     """Part ("validation" or "test") -> fingerprint, for parts that have files of their own."""
+    split: SplitRecord | None = None
+    """How the rows were divided; None for runs of before."""
     second_stage: SecondStage | None = None
     """Where `fit_prior` made the run: the run whose codes the prior was fitted to."""
 
@@ -129,6 +132,7 @@ class DataRecord:
             source=source.where,
             fingerprint=self.fingerprint or fingerprint(source),
             held_out=_held_out(splits, self.config),
+            split=self.split or split_record(source, splits),
             num_train=sizes["train"],
             num_validation=sizes.get("validation", 0),
             num_test=sizes.get("test", 0),
@@ -216,14 +220,23 @@ class DataRecord:
             likelihood=preparation.likelihood,
             num_classes=config.num_classes,
             partly_labelled=config.alpha is not None,
-            seed=config.seed,
+            seed=config.split_seed,
+            split=config.split,
+            group_copies=config.group_copies,
+            drop_copies=config.drop_copies,
             **kept,
         )
+        its_own = None if self.split is None else self.split.rows
+        if its_own not in (None, fingerprint_of_rows(splits)):
+            raise ValueError(
+                f"Expected the rows of each part that the run had; got others, for groups or times "
+                f"of the rows in {self.source} have changed. Restore them."
+            )
         for part, found in _held_out(splits, config).items():
-            its_own = self.held_out.get(part, found)
-            if found != its_own:
+            before = self.held_out.get(part, found)
+            if found != before:
                 raise ValueError(
-                    f"Expected the run's {part} data, {kept[part]} (fingerprint {its_own}); got "
+                    f"Expected the run's {part} data, {kept[part]} (fingerprint {before}); got "
                     f"others there ({found}). Restore the file."
                 )
         return splits

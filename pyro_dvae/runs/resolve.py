@@ -23,11 +23,13 @@ from pyro_dvae.data import (
     partial_labels,
     scan,
 )
+from pyro_dvae.data.read.copies import equal_by_chance, groups_of_copies
 from pyro_dvae.data.read.errors import shorten
 from pyro_dvae.data.read.extent import in_blocks
 from pyro_dvae.data.read.rows import levels_in
 from pyro_dvae.data.read.table_rows import TableRows
 from pyro_dvae.data.serve.allocate import amount_kept, rows_in, validation_kept
+from pyro_dvae.data.serve.divide import split_is_last
 from pyro_dvae.defaults import TEST_SHARE
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
 from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
@@ -76,7 +78,10 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     - `binarize` is "none" for data that are zeros and ones, and "dynamic" for others;
     - `validation` is the share that is the default of `Config`, but at least 200 rows or a fifth,
       and at most 10,000 rows or 64 MiB;
-    - `test` is the data's own test part, or else a tenth of the data, with the same limits.
+    - `test` is the data's own test part, or else a tenth of the data, with the same limits;
+    - `split` is "last" where the data have times;
+    - `group_copies` is true where the split is random, unless rows of such values are equal by
+      chance.
 
     Where values are missing (NaN), the likelihood is `masked`: it leaves them out. A likelihood of
     the user's own has to take them itself.
@@ -133,7 +138,23 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
         num_classes=count_classes(config.prior, source),
         validation=known["validation"],
         test=known.get("test"),
+        **_resolve_split(config, source, found),
     )
+
+
+def _resolve_split(config: Config, source: Source, found: Scan) -> dict[str, Any]:
+    """How rows are kept apart."""
+    together, is_last = config.group_copies, split_is_last(source, config.split)
+    if is_last and together:
+        raise DataError(
+            "Expected group_copies=None for a split by time, which may part copies; got "
+            "group_copies=True. Leave it out, or split at random."
+        )
+    if not is_last and together is None:
+        together = not (
+            found.num_duplicates and equal_by_chance(source.train, groups_of_copies(source.train))
+        )
+    return {"split": "last" if is_last else "random", "group_copies": bool(together)}
 
 
 def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Config:

@@ -189,7 +189,7 @@ def _served(
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
     refuse_unseen(rows, preparation, vae.likelihood, name, data.columns)
-    x = ServedRows(rows, preparation, config.seed, found.extent)
+    x = ServedRows(rows, preparation, config.split_seed, found.extent)
     return PreparedRows(x, rows, rows.labels, name)
 
 

@@ -16,6 +16,7 @@ from pyro_dvae.runs.config import Config, model_code, own_code
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.reading import Reading
 from pyro_dvae.runs.record import DataRecord, SecondStage
+from pyro_dvae.runs.splitting import SplitRecord
 from pyro_dvae.runs.storage import read_json, write_json
 from pyro_dvae.specs import name_and_argument
 
@@ -36,12 +37,19 @@ _DATA: dict[str, Any] = {
     "options": dict[str, Any],
     "held_out": dict[str, str],
     "span": list[float | None],
+    "split": dict[str, Any] | None,
     "second_stage": dict[str, Any],
+}
+_SPLIT: dict[str, Any] = {
+    "rows": str,
+    **dict.fromkeys(("num_copies", "num_groups"), int | None),
+    "num_dropped": int,
+    "num_shared": dict[str, int],
 }
 _OPTIONS: dict[str, Any] = {
     "key": str | None,
     **dict.fromkeys(("columns", "drop", "nominal"), list[str | int] | None),
-    **dict.fromkeys(("labels", "ids"), str | int | None),
+    **dict.fromkeys(("labels", "ids", "group", "time"), str | int | None),
     **dict.fromkeys(("dates", "other"), bool | None),
     "size": tuple[int, int] | None,
     "channels": int | None,
@@ -111,6 +119,7 @@ def data_to_json(data: DataRecord) -> dict[str, Any]:
         "num_validation": data.num_validation,
         "num_test": data.num_test,
         "held_out": dict(data.held_out),
+        "split": None if data.split is None else data.split._asdict(),
         "second_stage": None if data.second_stage is None else data.second_stage._asdict(),
     }
     return {
@@ -136,9 +145,10 @@ def data_from_json(content: Mapping[str, Any], config: Config) -> DataRecord:
     check_fields(content, _DATA)
     options, stage = content.get("options", {}), content.get("second_stage")
     check_fields(options, _OPTIONS)
+    check_fields(content.get("split") or {}, _SPLIT)
     if not options.keys() <= set(Reading._fields):
         raise ValueError(f"Expected how the data are read; got {shortened(options)}. Mend it.")
-    span = _tuple(content.get("span"))
+    span, split = _tuple(content.get("span")), content.get("split")
     plain = ["name", "source", "path", "data_dir", "fingerprint", "held_out"]
     plain += ["num_train", "num_validation", "num_test"]
     return DataRecord(
@@ -148,6 +158,7 @@ def data_from_json(content: Mapping[str, Any], config: Config) -> DataRecord:
         label_names=_tuple(content.get("label_names")),
         levels={name: tuple(names) for name, names in content.get("levels", {}).items()},
         span=None if span is None or None in span else span,
+        split=None if split is None else SplitRecord(**split),
         second_stage=None if stage is None else SecondStage(**stage),
         **{name: content[name] for name in plain if name in content},
     )
@@ -195,8 +206,7 @@ def _read_config(folder: Path) -> tuple[ConfigFile, object]:
         event_shape = tuple(content["event_shape"])
         if len(event_shape) > _MOST_DIMENSIONS or not all(0 < n < 2**63 for n in event_shape):
             raise ValueError(f"Expected sizes of a datum; got {shortened(event_shape)}. Mend them.")
-        # The first runs were neither annealed nor compiled, and could not say so.
-        config = Config(**{"annealing": 0, "compile": False, **content["config"]})
+        config = Config(**{**_before(content["config"]), **content["config"]})
         prior = name_and_argument(config.prior)[0]
         if config.num_classes and prior in PRIORS and prior != "conditional":
             raise ValueError(
@@ -213,6 +223,13 @@ def _read_config(folder: Path) -> tuple[ConfigFile, object]:
             f"Expected a run's settings in {path}; got: {what}{str(error).rstrip('.')}. Restore "
             "the file."
         ) from error
+
+
+def _before(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of runs that are older than the settings, where the default is another."""
+    # The first runs were neither annealed nor compiled. Later ones split rows by the one seed.
+    split = {"split_seed": settings.get("seed", 0), "group_copies": False}
+    return {"annealing": 0, "compile": False, **split}
 
 
 class _NewerFormatError(ValueError):

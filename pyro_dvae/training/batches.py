@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pyro_dvae.data.serve.divide import kept_together
 from pyro_dvae.elbos.pathwise import PathwiseELBO
 from pyro_dvae.networks.assembly import check_parts
 from pyro_dvae.streams import RandomStream
@@ -82,6 +83,10 @@ class TensorData:
     def fixed(self, seed: int) -> Tensor:
         """All rows, (N, *event); no part of them is random."""
         return self.x
+
+    def groups_of_copies(self) -> Tensor | None:
+        """(N,) int64, the groups of equal rows that are kept in one part; None for none."""
+        return kept_together(self.x)
 
 
 def arguments(batch: Batch) -> tuple[Tensor, ...]:

@@ -37,6 +37,7 @@ def fit(
     annealing: int | None = TrainingSettings.annealing,
     initial_beta: float = TrainingSettings.initial_beta,
     seed: int = TrainingSettings.seed,
+    split_seed: int = TrainingSettings.split_seed,
     compiled: bool | None = TrainingSettings.compile,
     capture: bool = False,
     bfloat16: bool = TrainingSettings.bfloat16,
@@ -69,7 +70,9 @@ def fit(
         validation: the share (below 1) of the data, or their number, that is kept apart for
             validation, evenly among the classes where there are labels; or other data (M, *event),
             or a pair (x, labels (M,)); None or 0 for no validation. The share that is the default
-            keeps at least 200 data points or a fifth, and at most 10,000 or 64 MiB.
+            keeps at least 200 data points or a fifth, and at most 10,000 or 64 MiB. Rows that are
+            equal to one another come into one part, as in `make_splits`; but not where bits have
+            been drawn once already. `TrainingData` of your own need `groups_of_copies` for that.
         epochs: the most epochs to train; None for 50, or as many as make 5,000 steps.
         patience: stop after this many epochs without a better validation ELBO, those of annealing
             aside; None never stops early. "auto" means 10, or as many as make 400 steps. It is not
@@ -84,7 +87,9 @@ def fit(
             from `initial_beta` to that of the ELBO. None means 10 epochs, or as many as make 400
             steps, but 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
-        seed: the seed of the choice of the validation data, and of everything that is drawn.
+        seed: the seed of everything that is drawn, but for the validation data.
+        split_seed: the seed of the choice of the validation data, and of the one draw of their
+            random parts. Trainings with other seeds have it in common, so that they compare.
         compiled: whether one graph computes the gradient of full batches; see `Trainer`. None
             compiles on the CPU, where that is possible and at least 20,000 steps are to come.
         capture: on a CUDA device, replay the whole step as one CUDA graph; see `Trainer`.
@@ -100,7 +105,7 @@ def fit(
         ValueError: see `Trainer`; or the data are too few to keep some apart.
         FloatingPointError: see `Trainer.run`.
     """
-    train, held_out = hold_out(vae, training_data(vae, data), validation, seed)
+    train, held_out = hold_out(vae, training_data(vae, data), validation, split_seed)
     calibrate(vae, train, seed)
     anneals = isinstance(elbo, DiscreteELBO) and elbo.has_beta
     num_elements = math.prod(datum_shape(vae, train))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,14 @@ from pyro_dvae.training.batches import (
 )
 from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.vae import DiscreteVAE
+
+
+@runtime_checkable
+class HasCopies(Protocol):
+    """Training data that know which of them are equal, such as `BinaryImages`."""
+
+    def groups_of_copies(self) -> Tensor | None:
+        """(N,) int64, the groups of equal data that are kept in one part; None for none."""
 
 
 class ChosenData:
@@ -67,9 +77,9 @@ def hold_out(
         vae: the model.
         data: N data points.
         validation: the share (below 1) of them, or their number, to keep for validation, evenly
-            among the classes where there are labels; or other data, as `fit` takes them; None or 0
-            for no validation. The share that is the default keeps at least 200 data points or
-            a fifth, and at most 10,000 or 64 MiB.
+            among the classes where there are labels, and copies of one datum together; or other
+            data, as `fit` takes them; None or 0 for no validation. The share that is the default
+            keeps at least 200 data points or a fifth, and at most 10,000 or 64 MiB.
         seed: the seed of the choice of these data, and of the draw of their random parts.
 
     Returns:
@@ -95,7 +105,8 @@ def hold_out(
         validation = validation_kept(len(data), datum_shape(vae, data))
     if isinstance(data, DivisibleData):
         labels = None if data.labels is None else data.labels.cpu()
-        train, kept, _ = allocate(len(data), validation, 0, seed, labels)
+        copies = data.groups_of_copies() if isinstance(data, HasCopies) else None
+        train, kept, _ = allocate(len(data), validation, 0, seed, labels, copies)
         part = data.subset(kept)
         x = part.fixed(seed)
         return data.subset(train), x if part.labels is None else (x, part.labels)

@@ -98,6 +98,7 @@ def fit_prior(
     epochs: int = TrainingSettings.epochs,
     patience: int | None = TrainingSettings.patience,
     seed: int = TrainingSettings.seed,
+    split_seed: int = TrainingSettings.split_seed,
     **options: Any,
 ) -> Iterator[EpochRecord]:
     """Fit the prior of a trained model to its codes, and keep the best weights.
@@ -113,18 +114,19 @@ def fit_prior(
         vae: a trained model that holds the prior to fit.
         data: the data that the model was trained on, as `fit` takes them.
         validation: the share (below 1) of the data, or their number, that is kept apart for
-            validation, which are those of `fit` with the same seed; or other data (M, *event), or
-            a pair (x, labels (M,)); None or 0 for no validation.
+            validation, which are those of `fit` with the same split_seed; or other data
+            (M, *event), or a pair (x, labels (M,)); None or 0 for no validation.
         epochs: the most epochs to train.
         patience: stop after this many epochs without a better validation ELBO; None never stops
             early. It is not used without validation.
-        seed: the seed of the choice of the validation data, and of everything that is drawn.
+        seed: the seed of everything that is drawn, but for the validation data.
+        split_seed: the seed of the choice of the validation data, as for `fit`.
         **options: further arguments of `Trainer`, such as `batch_size` or `learning_rate`.
 
     Raises:
         ValueError: see `PriorTrainer`; or the data are too few to keep some apart.
     """
-    train, held_out = hold_out(vae, training_data(vae, data), validation, seed)
+    train, held_out = hold_out(vae, training_data(vae, data), validation, split_seed)
     trainer = PriorTrainer(vae, train, held_out, seed=seed, **options)
     if held_out is None and patience == TrainingSettings.patience:
         patience = None

@@ -352,14 +352,14 @@ def test_compare_refuses_runs_that_are_not_comparable(pdvae: Run) -> None:
 
 def test_compare_of_other_seeds(pdvae: Run) -> None:
     for seed in (0, 1):
-        _untrained(f"d{seed}", epochs=0, seed=seed)
-        _untrained(f"t{seed}", epochs=0, seed=seed, binarize="threshold")
+        _untrained(f"d{seed}", epochs=0, split_seed=seed)
+        _untrained(f"t{seed}", epochs=0, split_seed=seed, binarize="threshold")
         for name in (f"d{seed}", f"t{seed}"):
             _figures(name, -90.0 - seed)
             _figures(name, -90.0 - seed, part="validation")
     status, out, _ = pdvae("compare", "d0", "d1")
     assert status == 0
-    assert "Runs of another seed score another binary draw of the same images" in out
+    assert "Runs of another --split-seed score another binary draw of the same images" in out
     status, out, _ = pdvae("compare", "t0", "t1")
     assert status == 0
     assert "another binary draw" not in out

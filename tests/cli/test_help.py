@@ -85,9 +85,10 @@ def test_options_of_one_name_have_the_same_words() -> None:
             if parameter.param_type_name == "option":
                 words[parameter.opts[0]].add(parameter.help.partition(" If left out:")[0])
     differ = {option for option, texts in words.items() if len(texts) > 1}
-    # These mean different things: what is written, of which model, and how many of what.
+    # These mean different things: what is written, of which model, how many of what, and how rows
+    # are kept apart or which of them are looked at.
     own = {"--batch-size", "--data", "--data-dir", "--force", "--input", "--iw-samples", "--num"}
-    assert differ <= own | {"--means", "--draws", "--output"}
+    assert differ <= own | {"--means", "--draws", "--output", "--split"}
 
 
 def test_options_of_fit_are_in_groups(show: Callable[..., str]) -> None:

@@ -273,6 +273,7 @@ def test_the_data_decide_what_is_left_out(trained: Path) -> None:
         num_classes=3,
         test=0.1,
         validation=config.validation,
+        group_copies=False,  # rows of three bits are equal by chance
         **model_recipe(len(source.train), 3, ()),
         **training_recipe(len(source.train) - 14, 3, 100, anneals=True),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from pyro_dvae.data.look.columns import ColumnKind, column_kinds
 from pyro_dvae.data.look.fits import Fit, fits
+from pyro_dvae.data.read.copies import hash_rows
 from pyro_dvae.data.read.extent import Extent, in_blocks, is_whole
 from pyro_dvae.data.read.images import ImageGroup, ImageRows
 from pyro_dvae.data.read.rows import Levels, Rows, levels_in
@@ -145,9 +145,7 @@ class _Found:
 
     def add(self, index: Tensor, block: Tensor) -> None:
         data = block.reshape(len(block), -1).contiguous()
-        for i, row in zip(index.tolist(), data.view(torch.uint8).numpy(), strict=True):
-            digest = hashlib.blake2b(row.data, digest_size=8).digest()
-            self.hashes[i] = int.from_bytes(digest, "little")
+        self.hashes[index.numpy()] = hash_rows(data)
         narrow = {torch.bool: torch.uint8, torch.float16: torch.float32}
         narrow[torch.bfloat16] = torch.float32
         values = data.to(narrow.get(data.dtype, data.dtype)).reshape(-1, len(self.low))

@@ -171,11 +171,28 @@ def _numbers(column: Any, missing: NDArray[Any]) -> NDArray[Any]:
 
 
 def _days(column: Any, where: str, dates: bool) -> NDArray[Any]:
+    if not dates:
+        raise UnsuitableError(f"dates ({_first(column)})")
+    return days_of(column, where)
+
+
+def _first(column: Any) -> str:
+    return str(column.dropna().iloc[0])[:40] if column.notna().any() else "none"
+
+
+def days_of(column: Any, where: str) -> NDArray[Any]:
+    """Dates as days since 1970-01-01, (N,) float64; NaN where a cell is missing.
+
+    Args:
+        column: A pandas Series of dates, or of their texts.
+        where: The column, for messages.
+
+    Raises:
+        DataError: If a cell is no date, or its day and month cannot be told apart.
+    """
     import pandas as pd
 
-    first = str(column.dropna().iloc[0])[:40] if column.notna().any() else "none"
-    if not dates:
-        raise UnsuitableError(f"dates ({first})")
+    first = _first(column)
     missing = column.isna().to_numpy()
     if not pd.api.types.is_datetime64_any_dtype(column.dtype):
         texts = column.astype(str).str.strip().str.replace("/", "-")

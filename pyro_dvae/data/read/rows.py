@@ -70,6 +70,12 @@ class Source(NamedTuple):
     """A line to show people, or None."""
     arguments: Mapping[str, Any] = MappingProxyType({})
     """The arguments of `open_source` that opened the data; empty if it did not open them."""
+    groups: Tensor | None = None
+    """(N,) int64, the number of the group of each training row, from 0 on; None if there are no
+    groups. A split keeps the rows of a group in one part."""
+    times: Tensor | None = None
+    """(N,) float64, the time of each training row, in any unit; None if there are no times. A split
+    keeps the latest rows apart."""
 
     def __repr__(self) -> str:
         test = "no test data" if self.test is None else f"test {rows_of(self.test)}"

@@ -15,18 +15,19 @@ from pyro_dvae.data.read.datasets import as_rows
 from pyro_dvae.data.read.errors import DataError, reading, refuse_too_large, user_path
 from pyro_dvae.data.read.extent import row_bytes
 from pyro_dvae.data.read.folders import image_folder
+from pyro_dvae.data.read.groups import number_groups, times_of
 from pyro_dvae.data.read.idx import IDX_FILES, find_idx, read_idx, read_pair
 from pyro_dvae.data.read.labels import Labels, number_classes
 from pyro_dvae.data.read.mnist import DATA_SETS, load_images
 from pyro_dvae.data.read.rows import Levels, Rows, Source, TensorRows
 from pyro_dvae.data.read.table_files import TABLE_SUFFIXES, TableOptions, table_file
-from pyro_dvae.data.read.table_rows import Column
+from pyro_dvae.data.read.table_rows import Column, TableRows
 from pyro_dvae.data.read.torchvision_sets import TORCHVISION_SETS, torchvision_set
 
 _OPTIONS = {
     "the name of a data set": ("data_dir",),
     ".npy": ("labels",),
-    ".npz": ("key", "labels"),
+    ".npz": ("key", "labels", "group", "time"),
     **dict.fromkeys(TABLE_SUFFIXES, (*TableOptions._fields, "header")),
     "an IDX file": ("labels",),
     "a folder of IDX files": (),
@@ -45,6 +46,8 @@ def open_source(
     drop: Sequence[Column] | None = None,
     labels: Column | Path | None = None,
     ids: Column | None = None,
+    group: Any = None,
+    time: Any = None,
     nominal: Sequence[Column] | None = None,
     dates: bool | None = None,
     other: bool | None = None,
@@ -79,6 +82,11 @@ def open_source(
         labels: Where the labels are: a column of a table, an array of a ``.npz`` file, or a file
             of its own with one label per row; for values, also one label per row.
         ids: The column of a table that names the rows.
+        group: What says which rows belong together, such as the column of a table with the patient
+            or the writer, or an array of a ``.npz`` file; for values, also one name or number per
+            row. A split keeps rows of one group in one part. The model does not see it.
+        time: What says when each row was measured, as for ``group``: numbers, or dates. A split
+            keeps the latest rows apart. The model sees it only if ``columns`` names it.
         nominal: The columns of a table whose numbers are names, such as 4, 6 and 8 cylinders.
         dates: Whether the dates in a table become numbers, days since 1970-01-01; else they are
             refused.
@@ -99,6 +107,7 @@ def open_source(
     """
     given: dict[str, Any] = {"data_dir": data_dir, "key": key, "columns": columns, "drop": drop}
     given |= {"labels": labels, "ids": ids, "nominal": nominal, "dates": dates}
+    given |= {"group": group, "time": time}
     given |= {"other": other, "levels": levels, "header": header}
     given |= {"size": size, "channels": channels}
     options = {name: value for name, value in given.items() if value is not None}
@@ -120,11 +129,31 @@ def open_source(
 def _of_values(data: Any, options: dict[str, Any]) -> Source:
     """Take values that a program holds; labels beside them are not among the arguments."""
     _check_options("values of a program", options)
-    labels = options.get("labels")
-    others = {name: value for name, value in options.items() if name != "labels"}
-    rows = as_rows(data, labels, **others)
-    named = {"labels": labels} if isinstance(labels, (str, int)) else {}
-    return Source("values", "memory", rows, None, None, {**others, **named})
+    beside = {name: options[name] for name in ("labels", "group", "time") if name in options}
+    named: dict[str, Any] = {
+        name: value for name, value in beside.items() if isinstance(value, (str, int))
+    }
+    others = {name: value for name, value in options.items() if name not in beside}
+    columns = {name: value for name, value in named.items() if name != "labels"}
+    rows = as_rows(data, options.get("labels"), **others, **columns)
+    source = Source("values", "memory", rows, None, None, {**others, **named})
+    values = {name: value for name, value in beside.items() if name not in named}
+    return _with_order(source, values.get("group"), values.get("time"))
+
+
+def _with_order(source: Source, group: Any = None, time: Any = None) -> Source:
+    """The data with the groups and the times of their rows, of their table or as they are given."""
+    rows = source.train
+    groups, times = (rows.groups, rows.times) if isinstance(rows, TableRows) else (None, None)
+    groups = groups if group is None else number_groups(group, "group")
+    times = times if time is None else times_of(time, "time")
+    for name, found in {"group": groups, "time": times}.items():
+        if found is not None and len(found) != len(rows):
+            raise DataError(
+                f"Expected {name}=... with one value per row, {len(rows)}; got {len(found)}. Pass "
+                "one for each row."
+            )
+    return source._replace(groups=groups, times=times)
 
 
 def _named(name: str | None, options: dict[str, Any]) -> Source:
@@ -164,7 +193,19 @@ def _in_files(data: str | Path, options: dict[str, Any]) -> Source:
     for rows in (train,) if test is None else (train, test):
         shape = rows.event_shape  # a row is also looked at in double precision
         refuse_too_large(f"a row of shape {shape}", 16 * row_bytes(rows), "Cut the rows up.")
-    return Source(path.name or str(path), str(path), train, test, notice)
+    source = Source(path.name or str(path), str(path), train, test, notice)
+    if kind != ".npz":
+        return _with_order(source)
+    beside = [_beside(path, options.get(name), name) for name in ("group", "time")]
+    return _with_order(source, *beside)
+
+
+def _beside(path: Path, name: str | None, what: str) -> Any:
+    """An array of a ``.npz`` file that stands beside the data."""
+    if name is None:
+        return None
+    with reading(path, f"an array {name!r} of one {what} for each row"):
+        return np.asarray(read_arrays(path, name)[0])
 
 
 def _kind(data: str | Path) -> tuple[Path, str]:

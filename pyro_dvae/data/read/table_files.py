@@ -21,6 +21,7 @@ from pyro_dvae.data.read.cells import (
     texts_of,
 )
 from pyro_dvae.data.read.errors import DataError, reading, shorten
+from pyro_dvae.data.read.groups import number_groups, times_of
 from pyro_dvae.data.read.labels import number_classes
 from pyro_dvae.data.read.rows import NO_LEVELS, Levels
 from pyro_dvae.data.read.table_rows import Column, TableRows
@@ -39,6 +40,8 @@ class TableOptions(NamedTuple):
     drop: Sequence[Column] | None = None
     labels: Column | None = None
     ids: Column | None = None
+    group: Column | None = None
+    time: Column | None = None
     nominal: Sequence[Column] | None = None
     dates: bool | None = None
     other: bool | None = None
@@ -166,7 +169,14 @@ def _rows(
         notices = [*notices, f"more than one column is called {shorten(list(repeated))}"]
     notice = "; ".join(notices) or None
     columns = [names[i] for i in taken]
-    return TableRows(values, columns, numbered, notice, tuple(repeated), levels, ordered, ids)
+    rows = TableRows(values, columns, numbered, notice, tuple(repeated), levels, ordered, ids)
+    if chosen.group is not None:
+        column = frame.iloc[:, _find(names, chosen.group, where)]
+        rows.groups = number_groups(column, f"column {chosen.group!r} of {where}")
+    if chosen.time is not None:
+        column = frame.iloc[:, _find(names, chosen.time, where)]
+        rows.times = times_of(column, f"column {chosen.time!r} of {where}")
+    return rows
 
 
 def _read_parquet(path: Path) -> Any:
@@ -205,7 +215,11 @@ def _taken(names: list[str], chosen: TableOptions, index: int | None, where: str
         return [i for column in columns or () for i in _range(names, column, where)]
 
     left = found(chosen.drop) + found(
-        [column for column in (chosen.labels, chosen.ids) if column is not None]
+        [
+            column
+            for column in (chosen.labels, chosen.ids, chosen.group, chosen.time)
+            if column is not None
+        ]
     )
     if chosen.columns is not None:
         taken = [i for i in found(chosen.columns) if i not in found(chosen.drop)]

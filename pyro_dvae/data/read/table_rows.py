@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pyro_dvae.data.read.labels import Labels
 from pyro_dvae.data.read.rows import NO_LEVELS, Levels, TensorRows
@@ -49,3 +50,7 @@ class TableRows(TensorRows):
         self.columns, self.notice, self.repeated = tuple(columns), notice, tuple(repeated)
         self.levels, self.ordered, self.ids = levels, frozenset(ordered), ids
         self.reread = reread
+        self.groups: Tensor | None = None
+        """(N,) int64, the number of the group of each row; None if there are no groups."""
+        self.times: Tensor | None = None
+        """(N,) float64, the time of each row; None if there are no times."""

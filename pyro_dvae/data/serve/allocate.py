@@ -85,6 +85,7 @@ def allocate(
     test: float,
     seed: int,
     labels: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split indices at random into a training, a validation and a test part.
 
@@ -92,12 +93,18 @@ def allocate(
     this, the n rows of a class are put in random order, and the i-th row gets the quantile
     (i - 1/2) / n. Then the parts take the rows of all classes in the order of their quantiles.
 
+    With groups, the first row of each group stands for all of it in that order. A part takes a
+    group if it still has room for it, so that a part may be smaller than asked for. If it has room
+    for none, it takes the smallest group.
+
     Args:
         num_data: N, the number of data.
         validation: The fraction (below 1) or the number of data that go to validation; 0 for none.
         test: The fraction (below 1) or the number of data that go to testing; 0 for none.
         seed: Seed of the shuffle.
         labels: (N,) int64 labels of the data; None if there are none.
+        groups: (N,) int64, the number of the group of each row, from 0 on, no number left out. Rows
+            of one group come into one part. None if each row is a group of its own.
 
     Returns:
         Training, validation and test indices, int64, each sorted.
@@ -106,6 +113,83 @@ def allocate(
         ValueError: If an amount is neither a fraction nor a number, if no training data are left,
             or if a part that is asked for would be empty.
     """
+    nums = _numbers(num_data, validation, test)
+    order = torch.randperm(num_data, generator=torch.Generator().manual_seed(seed), device="cpu")
+    if groups is not None and int(groups.max()) + 1 < num_data:
+        part = _whole_groups(order, groups, labels, nums)
+    else:
+        order = order if labels is None else _by_quantile(order, labels)
+        part = torch.zeros(num_data, dtype=torch.uint8, device="cpu")
+        part[order[: nums[0]]] = 1
+        part[order[nums[0] : sum(nums)]] = 2
+    return _indices(part)
+
+
+def allocate_latest(times: Tensor, validation: float, test: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Split indices by time: the latest rows are for testing, those before them for validation.
+
+    Rows of one time stay in one part. A part begins at the change of time that makes its size
+    nearest to the one that is asked for.
+
+    Args:
+        times: (N,) the time of each row, any numbers.
+        validation: The fraction (below 1) or the number of data that go to validation; 0 for none.
+        test: The fraction (below 1) or the number of data that go to testing; 0 for none.
+
+    Returns:
+        Training, validation and test indices, int64, each sorted.
+
+    Raises:
+        ValueError: If an amount is neither a fraction nor a number, or if there are too few
+            different times for the parts.
+    """
+    nums = _numbers(len(times), validation, test)
+    ascending, order = times.sort(stable=True)
+    part = torch.zeros(len(times), dtype=torch.uint8, device="cpu")
+    stop = len(times)
+    for number, num in ((2, nums[1]), (1, nums[0])):
+        if num:
+            start = max(0, stop - num)
+            at, right = (
+                ascending[start],
+                torch.searchsorted(ascending, ascending[start], right=True),
+            )
+            changes = int(torch.searchsorted(ascending, at)), int(right)
+            inside = [change for change in changes if 0 < change < stop]
+            if not inside:
+                raise ValueError(
+                    f"Expected a change of time where the parts begin; got {len(times)} rows of "
+                    f"{len(times.unique())} times, with {num} asked for. Keep another number of "
+                    "rows apart, or split at random."
+                )
+            first = min(inside, key=lambda change: abs(change - start))
+            part[order[first:stop]] = number
+            stop = first
+    return _indices(part)
+
+
+def joined(groups: Tensor, others: Tensor) -> Tensor:
+    """The groups of rows that share a group, or one of the others, also by way of other rows.
+
+    Args:
+        groups: (N,) int64 numbers of groups.
+        others: (N,) int64 numbers of other groups.
+
+    Returns:
+        (N,) int64 numbers of the joined groups, from 0 on.
+    """
+    found = torch.arange(len(groups), device="cpu")
+    while True:
+        before = found
+        for index in (groups, others):
+            least = torch.full((int(index.max()) + 1,), len(groups), device="cpu")
+            found = least.scatter_reduce(0, index, found, "amin")[index]
+        if torch.equal(found, before):
+            return found.unique(return_inverse=True)[1]
+
+
+def _numbers(num_data: int, validation: float, test: float) -> tuple[int, int]:
+    """The numbers of rows for validation and testing."""
     nums = []
     for name, amount in (("validation", validation), ("test", test)):
         if not 0 < amount < 1 and not (amount >= 0 and float(amount).is_integer()):
@@ -120,32 +204,82 @@ def allocate(
                 "Change the fraction, or use 0."
             )
         nums.append(num)
-    num_validation, num_test = nums
     if sum(nums) >= num_data:
         kept = f"{validation} of {num_data} data for validation"
         kept += f" and {test} for testing" if test else ""
         raise ValueError(f"Expected data in both parts; got {kept}. Keep less apart.")
-    order = torch.randperm(num_data, generator=torch.Generator().manual_seed(seed), device="cpu")
-    if labels is not None:
-        order = _by_quantile(order, labels)
-    part = torch.zeros(num_data, dtype=torch.uint8, device="cpu")
-    part[order[:num_validation]] = 1
-    part[order[num_validation : num_validation + num_test]] = 2
+    return nums[0], nums[1]
+
+
+def _indices(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows of the parts 0 (training), 1 (validation) and 2 (testing)."""
     train, held, tested = ((part == number).nonzero().flatten() for number in range(3))
     return train, held, tested
 
 
-def _by_quantile(order: Tensor, labels: Tensor) -> Tensor:
+def _whole_groups(
+    order: Tensor, groups: Tensor, labels: Tensor | None, nums: tuple[int, int]
+) -> Tensor:
+    """The number of the part of each row: 0 for training, 1 for validation, 2 for testing.
+
+    Args:
+        order: (N,) the rows in random order.
+        groups: (N,) the number of the group of each row.
+        labels: (N,) the labels, or None.
+        nums: how many rows go to validation and to testing.
+    """
+    sizes = groups.bincount()
+    wanted = (nums[0] > 0) + (nums[1] > 0)
+    if len(sizes) <= wanted:
+        raise ValueError(
+            f"Expected at least {wanted + 1} groups of rows, for each part one; got {len(sizes)}. "
+            "Keep fewer parts apart with validation=0 or test=0, or take other groups."
+        )
+    first = torch.full((len(sizes),), len(groups), device="cpu")
+    first = first.scatter_reduce(0, groups, torch.arange(len(groups), device="cpu"), "amin")
+    stands = torch.zeros(len(groups), dtype=torch.bool, device="cpu")
+    stands[first] = True
+    order = order[stands[order]]  # by one row per group, so that its size plays no part
+    if labels is not None:
+        order = _by_quantile(order, labels, sizes[groups])
+    chosen = groups[order]
+    part = torch.zeros(len(sizes), dtype=torch.uint8, device="cpu")
+    left = list(nums)
+    for group, size in zip(chosen.tolist(), sizes[chosen].tolist(), strict=True):
+        if not any(left):
+            break
+        for number in (0, 1):
+            if size <= left[number]:
+                part[group], left[number] = number + 1, left[number] - size
+                break
+    for number in (0, 1):
+        if nums[number] and left[number] == nums[number]:
+            free = chosen[part[chosen] == 0]
+            part[free[sizes[free].argmin()]] = number + 1
+    if part.all():
+        raise ValueError(
+            f"Expected a group of rows to train on beside {nums[0]} rows for validation and "
+            f"{nums[1]} for testing; got {len(sizes)} groups of up to {int(sizes.max())} rows. "
+            "Keep less apart, or take other groups."
+        )
+    return part[groups]
+
+
+def _by_quantile(order: Tensor, labels: Tensor, sizes: Tensor | None = None) -> Tensor:
     """Sort rows by their quantile in their class.
 
     Args:
-        order: (N,) the rows in random order, which decides the quantiles and breaks ties.
+        order: (M,) the rows in random order, which decides the quantiles and breaks ties.
         labels: (N,) the label of each row.
+        sizes: (N,) how many rows each row stands for; None for one.
     """
     grouped = order[labels[order].argsort(stable=True)]
-    _, counts = labels[grouped].unique_consecutive(return_counts=True)
-    ends = counts.cumsum(0)
-    rank = torch.arange(len(order), device="cpu") - (ends - counts).repeat_interleave(counts)
-    quantile = torch.empty(len(order), dtype=torch.float64, device="cpu")
-    quantile[grouped] = (rank.double() + 0.5) / counts.repeat_interleave(counts)
+    weights = torch.ones(len(labels), device="cpu") if sizes is None else sizes
+    weight = weights.double()[grouped]
+    _, place = labels[grouped].unique_consecutive(return_inverse=True)
+    totals = torch.zeros(int(place[-1]) + 1, dtype=torch.float64, device="cpu")
+    totals = totals.index_add(0, place, weight)
+    before = weight.cumsum(0) - weight - (totals.cumsum(0) - totals)[place]
+    quantile = torch.empty(len(labels), dtype=torch.float64, device="cpu")
+    quantile[grouped] = (before + 0.5 * weight) / totals[place]
     return order[quantile[order].argsort(stable=True)]

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.data.read.extent import Extent, extent, row_bytes
-from pyro_dvae.data.read.rows import Rows
+from pyro_dvae.data.read.rows import Rows, SubsetRows
 from pyro_dvae.data.serve.bits import draw_bits
+from pyro_dvae.data.serve.divide import kept_together
 from pyro_dvae.data.serve.prepare import Preparation
 
 BLOCK_BYTES = 2**19
@@ -152,6 +153,10 @@ class BlockData:
             rows = self._rows(places)
             x[places[0] : places[-1] + 1] = self._serve(self.rows.read(rows), rows, generator)
         return x
+
+    def groups_of_copies(self) -> Tensor | None:
+        """(N,) int64, the groups of equal data that are kept in one part; None for none."""
+        return kept_together(self.rows if self.index is None else SubsetRows(self.rows, self.index))
 
     def to(self, device: torch.device | str) -> BlockData:
         """The same data, served on another device."""

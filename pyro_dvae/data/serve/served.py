@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_dvae.data.read.extent import Extent
 from pyro_dvae.data.serve.bits import draw_bits
+from pyro_dvae.data.serve.divide import kept_together
 from pyro_dvae.data.serve.prepare import Preparation
 
 Self = TypeVar("Self", bound="PreparedData")
@@ -90,6 +91,10 @@ class PreparedData:
             (N, *event_shape), float32: what the likelihood takes.
         """
         return self.preparation.serve(self._kept, torch.Generator().manual_seed(seed))
+
+    def groups_of_copies(self) -> Tensor | None:
+        """(N,) int64, the groups of equal data that are kept in one part; None for none."""
+        return kept_together(self._kept)
 
     def to(self: Self, device: torch.device | str) -> Self:
         """The same data on another device."""

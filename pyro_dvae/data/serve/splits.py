@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.checks import one_of
+from pyro_dvae.data.read.copies import found_among
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent, row_bytes
 from pyro_dvae.data.read.labels import class_labels
-from pyro_dvae.data.read.mnist import DATA_SETS, Images
+from pyro_dvae.data.read.mnist import Images
 from pyro_dvae.data.read.rows import Rows, Source, SubsetRows, TensorRows
-from pyro_dvae.data.serve.allocate import allocate
 from pyro_dvae.data.serve.blocks import BlockData
+from pyro_dvae.data.serve.divide import divide
 from pyro_dvae.data.serve.prepare import Preparation
 from pyro_dvae.data.serve.served import PreparedData
 from pyro_dvae.displays import shape_of
@@ -60,11 +61,27 @@ class Splits(NamedTuple):
     """The name of each part that is there -> its rows as stored."""
     seed: int
     """The seed of the split and of the draws."""
+    num_copies: int | None = None
+    """The number of the source's training rows that are equal to an earlier one; None where it was
+    not counted, because groups of copies are not kept in one part."""
+    num_dropped: int = 0
+    """The number of rows that were left out because they are in validation or test data of their
+    own too."""
 
     def __repr__(self) -> str:
         held_out = {"validation": self.validation, "test": self.test}
         lines = [f"\n  {name}: {shape_of(x)}" for name, x in held_out.items()]
         return f"Splits\n  train: {self.train}{''.join(lines)}"
+
+    def num_shared(self) -> dict[str, int]:
+        """How many rows of each other part are equal to a training row; all of them are read."""
+        train, shared = self.stored["train"], {}
+        for name, rows in self.stored.items():
+            its_own, trained = (x.rows if isinstance(x, SubsetRows) else x for x in (rows, train))
+            apart = its_own is trained and self.num_copies is not None
+            if name != "train":
+                shared[name] = 0 if apart else int(found_among(rows, train).sum())
+        return shared
 
     def part(self, name: str) -> Part:
         """The data of one part, for evaluation.
@@ -105,12 +122,18 @@ def make_splits(
     num_classes: int = 0,
     partly_labelled: bool = False,
     found: Extent | None = None,
+    split: str = "random",
+    group_copies: bool | None = None,
+    drop_copies: bool = False,
 ) -> Splits:
     """Split data into parts, and prepare them for a likelihood.
+
+    Rows that are equal to one another come into one part, and so do rows of one group.
 
     Args:
         data: The data. Their training rows are split at random; if they have labels, every class
             has the same share in each part (except in MNIST, whose split was published before).
+            If they have times, the split is by time.
         binarize: One of ``POLICIES``; see ``Preparation``.
         validation: The fraction (below 1) or the number of training rows to keep for validation;
             or other rows.
@@ -123,6 +146,12 @@ def make_splits(
         partly_labelled: Whether the model takes the labels of those data that have one.
         found: What the training rows are, for example ``scan(rows).extent``; None to look at every
             value once more.
+        split: ``"random"``; or ``"last"``, where the last rows, or those of the latest times, are
+            the test part, and those before them the validation part. Copies play no part then.
+        group_copies: Whether rows that are equal to one another come into one part. None keeps
+            them together unless rows of such values are equal by chance, as in a table of few
+            columns of names; see ``equal_by_chance``.
+        drop_copies: Whether rows that are in other validation or test rows too are left out.
 
     Returns:
         The parts, on the device of the data. Training data that are not in memory, and take more
@@ -147,8 +176,16 @@ def make_splits(
     preparation = Preparation(binarize, range, likelihood)
     rows = source.train
     own = source.test if test is None else test
-    labels = None if source.name in DATA_SETS else rows.labels  # MNIST's split has been published
-    chosen = allocate(len(rows), _amount(validation), _amount(own), seed, labels)
+    divided = divide(
+        source,
+        validation,
+        own,
+        seed,
+        split=split,
+        group_copies=group_copies,
+        drop_copies=drop_copies,
+    )
+    chosen = divided.train, divided.validation, divided.test
     stored: dict[str, Rows] = {"train": SubsetRows(rows, chosen[0])}
     for name, other, index in zip(PARTS[1:], (validation, own), chosen[1:], strict=True):
         if other is not None and not isinstance(other, (int, float)):
@@ -178,6 +215,8 @@ def make_splits(
         validation_rows=chosen[1],
         stored=stored,
         seed=seed,
+        num_copies=divided.num_copies,
+        num_dropped=divided.num_dropped,
     )
 
 
@@ -189,10 +228,6 @@ def as_source(data: Images | Source) -> Source:
     return Source(
         data.name, data.source, train, TensorRows(data.test, data.test_labels), data.notice
     )
-
-
-def _amount(part: float | Rows | None) -> float:
-    return part if isinstance(part, (int, float)) else 0
 
 
 def _serving(
