@@ -35,10 +35,10 @@ LikelihoodOption = Annotated[
     model(
         metavar="NAME",
         help="p(x|z), which depends on the kind of values that the data have: bernoulli, "
-        "continuous-bernoulli, beta, categorical, ordinal, logistic-mixture, normal, laplace, "
-        "poisson, negative-binomial, multinomial or mixed, masked:NAME for data with missing "
-        "values, or MODULE:FACTORY for your own. 'pdvae data' says which can model your data. The "
-        "README of pyro_dvae/likelihoods explains them.",
+        "continuous-bernoulli, beta, categorical, ordinal, logistic-mixture, normal, "
+        "correlated-normal, laplace, poisson, negative-binomial, multinomial or mixed, "
+        "masked:NAME for data with missing values, or MODULE:FACTORY for your own. 'pdvae data' "
+        "says which can model your data. The README of pyro_dvae/likelihoods explains them.",
     ),
 ]
 GuideOption = Annotated[

@@ -2,6 +2,7 @@
 
 from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.bernoulli import Bernoulli, IndependentBernoulli
+from pyro_dvae.likelihoods.correlated import CorrelatedNormal
 from pyro_dvae.likelihoods.counts import Multinomial, NegativeBinomial, Poisson
 from pyro_dvae.likelihoods.levels import Categorical, LogisticMixture
 from pyro_dvae.likelihoods.masked import Masked
@@ -16,6 +17,7 @@ __all__ = [
     "Beta",
     "Categorical",
     "ContinuousBernoulli",
+    "CorrelatedNormal",
     "IndependentBernoulli",
     "Laplace",
     "Likelihood",
@@ -37,6 +39,7 @@ LIKELIHOODS = {
     "ordinal": Named(Ordinal, "levels"),
     "logistic-mixture": Named(LogisticMixture, "components"),
     "normal": Named(Normal, "scale"),
+    "correlated-normal": Named(CorrelatedNormal),
     "laplace": Named(Laplace, "scale"),
     "poisson": Named(Poisson),
     "negative-binomial": Named(NegativeBinomial),

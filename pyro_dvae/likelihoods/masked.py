@@ -31,8 +31,8 @@ class Masked(Likelihood):
     columns, (2, H, W) for images.
 
     Args:
-        likelihood: the likelihood of complete data. It can be any of the library but `Multinomial`,
-            or one of your own whose elements are independent.
+        likelihood: the likelihood of complete data. It can be any of the library but `Multinomial`
+            and `CorrelatedNormal`, or one of your own whose elements are independent.
 
     Raises:
         ValueError: the elements of the likelihood are not independent given z, or it is a `Masked`
@@ -155,8 +155,8 @@ def refuse_dependent(likelihood: Likelihood, purpose: str = "data with missing v
             raise ValueError(
                 "Expected a likelihood whose elements are independent given z, for "
                 f"{purpose}; got {type(each).__name__}. Use Poisson or NegativeBinomial for "
-                "counts, fill in the missing values, or define element_log_probs in a likelihood "
-                "of your own."
+                "counts and Normal for real numbers, fill in the missing values, or define "
+                "element_log_probs in a likelihood of your own."
             )
 
 

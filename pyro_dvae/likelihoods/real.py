@@ -30,6 +30,7 @@ class _LocationScale(Likelihood):
     """
 
     support = constraints.real
+    name: str
     location: Tensor
     spread: Tensor
 
@@ -55,11 +56,10 @@ class _LocationScale(Likelihood):
         Raises:
             ValueError: an element of x is NaN or infinite; the message names the first column.
         """
-        name = type(self).__name__.lower()
         refuse_unless(
             x.isfinite(),
             x,
-            f"finite numbers for the {name} likelihood",
+            f"finite numbers for the {self.name} likelihood",
             "Leave such rows out, or correct the values.",
         )
 
@@ -128,17 +128,32 @@ class _LocationScale(Likelihood):
 
     def draw(self, params: Tensor) -> Tensor:
         """Draws, in units of the data."""
+        return self.location.flatten() + self.spread.flatten() * self._standard_draw(params)
+
+    def _standard_draw(self, params: Tensor) -> Tensor:
+        """Draws in standardised units."""
         location, scale = self._parameters_of(params)
         noise = self._noise(location)
         # The clamp keeps draws finite even if the scale is larger than any float.
-        standard = location + scale.clamp(max=50).exp() * noise
-        return self.location.flatten() + self.spread.flatten() * standard
+        return location + scale.clamp(max=50).exp() * noise
 
     def _noise(self, like: Tensor) -> Tensor:
         raise NotImplementedError
 
 
-class Normal(_LocationScale):
+class _Gaussian(_LocationScale):
+    """Location and scale of Gaussian numbers: `calibrate` takes mean and standard deviation."""
+
+    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation."""
+        mean = _mean(x)
+        return mean, _mean(x, lambda rows: (rows - mean).square()).sqrt()
+
+    def _noise(self, like: Tensor) -> Tensor:
+        return torch.randn_like(like)
+
+
+class Normal(_Gaussian):
     """log p(x|z) = sum_p -(x_p - m_p)^2 / (2 s_p^2) - log s_p - log(2 pi) / 2, in nats.
 
     m = location + spread * params[..., 0], s = spread * exp(r), r = -7 + softplus(params[..., 1]
@@ -155,18 +170,12 @@ class Normal(_LocationScale):
         ValueError: scale is not positive and finite.
     """
 
+    name = "normal"
+
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of each element in nats."""
         residual, scale = self._residual(params, x)
         return -0.5 * residual.square() - (scale + 0.5 * math.log(2 * math.pi))
-
-    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation."""
-        mean = _mean(x)
-        return mean, _mean(x, lambda rows: (rows - mean).square()).sqrt()
-
-    def _noise(self, like: Tensor) -> Tensor:
-        return torch.randn_like(like)
 
 
 class Laplace(_LocationScale):
@@ -185,6 +194,8 @@ class Laplace(_LocationScale):
     Raises:
         ValueError: scale is not positive and finite.
     """
+
+    name = "laplace"
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of each element in nats."""

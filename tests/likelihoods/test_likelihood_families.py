@@ -17,6 +17,7 @@ from pyro_dvae import (
     Beta,
     Categorical,
     ContinuousBernoulli,
+    CorrelatedNormal,
     Laplace,
     LogisticMixture,
     Mixed,
@@ -69,6 +70,52 @@ def test_log_prob_and_mean_are_torchs(name: str, likelihood: Any, data: Any, sca
     torch.testing.assert_close(ours.log_prob(x), theirs.log_prob(x), rtol=1e-6, atol=1e-6)
     if name != "categorical":
         torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("event", [(), (3,), (2, 2)])
+def test_correlated_normal_is_torchs(event: tuple[int, ...]) -> None:
+    """A Gaussian whose covariance, in units of `spread`, is A^-1 diag(s^2) A^-T."""
+    likelihood, size = CorrelatedNormal(event), math.prod(event)
+    torch.nn.init.normal_(likelihood.below_diagonal)
+    likelihood.calibrate(3 + torch.randn(40, *event).cumsum(-1 if event else 0))
+    params, x = torch.randn(7, 1, *event, 2), torch.randn(5, *event)
+    ours = likelihood(params, len(event))
+    flat = params.reshape(7, 1, size, 2)
+    location, spread = likelihood.location.flatten(), likelihood.spread.flatten()
+    root = spread.diag() @ likelihood.factor(flat[..., 0]).inverse().tril()
+    scale = (softplus(flat[..., 1] + 7) - 7).exp()
+    mean = location + flat[..., 0] @ root.T
+    theirs = dist.MultivariateNormal(mean, scale_tril=root * scale.unsqueeze(-2))
+    torch.testing.assert_close(ours.log_prob(x), theirs.log_prob(x.reshape(5, size)))
+    torch.testing.assert_close(ours.mean.reshape(7, 1, size), mean)
+    draws = ours.expand([7, 1]).sample((20_000,)).reshape(-1, 7, size)
+    for mine, wanted in zip(draws.unbind(1), theirs.covariance_matrix.squeeze(1), strict=True):
+        away = (mine - mine.mean(0)).unsqueeze(-1) * (mine - mine.mean(0)).unsqueeze(-2)
+        error = away.std(0) / math.sqrt(len(draws))
+        assert ((away.mean(0) - wanted).abs() <= 5 * error).all()
+
+
+def test_correlated_normal_starts_where_neighbours_are_uncorrelated() -> None:
+    """Also where columns repeat each other, or one never varies."""
+    x = torch.randn(300, 4) @ torch.randn(4, 4)
+    x = torch.cat([x, x[:, :1], torch.ones(300, 1)], -1)
+    likelihood = CorrelatedNormal((6,))
+    likelihood.calibrate(x)
+    y = likelihood.features(x) @ likelihood.factor(x).T
+    assert y.isfinite().all()
+    torch.testing.assert_close(y.std(0, correction=0)[:4], torch.ones(4))
+    nearest = torch.cdist(likelihood.features(x), likelihood.features(x))
+    step = y - y[nearest.fill_diagonal_(math.inf).argmin(1)]
+    prior = likelihood.start @ likelihood.start.T  # of one more row, whose variances are 1
+    found = step.T @ step / 2 + prior
+    size = found.diagonal().sqrt()
+    torch.testing.assert_close(found / size / size[:, None], torch.eye(6))
+    assert likelihood(torch.zeros(6, 2), 1).log_prob(x).isfinite().all()
+    likelihood.calibrate(x[:1])
+    with pytest.raises(ValueError, match=r"Expected data of 6 elements .*event_shape=\(4,\)"):
+        likelihood(torch.zeros(4, 2), 1).sample()
+    with pytest.raises(ValueError, match="Expected at most 4096 elements for the correlated"):
+        CorrelatedNormal((5000,))
 
 
 def test_multinomial_is_torchs_and_of_its_own_total() -> None:
@@ -333,6 +380,7 @@ def test_calibration_of_counts(likelihood: Any) -> None:
         (Multinomial(), [0.0, math.inf], "multinomial"),
         (Normal(), [0.0, math.inf], "Expected finite numbers for the normal likelihood"),
         (Laplace(), [-math.inf, 0], "laplace"),
+        (CorrelatedNormal((2,)), [[math.inf, 0]], "finite numbers for the correlated-normal"),
         (Mixed([(Bernoulli(), 2), (Poisson(), 2)]), [[0, 1, 2, 2.5]], "^Column 3: Expected counts"),
         (Mixed([(Bernoulli(), 2), (Poisson(), 2)]), [[0, 3, 2, 2.5]], "^Column 1: Expected data"),
         (Mixed([(Bernoulli(), 2)]), [[0, 1, 1]], r"rows of 2 columns.*shape \(1, 3\)"),
@@ -384,6 +432,7 @@ def test_bad_arguments(build: Any, message: str) -> None:
         ("logistic-mixture:2", 6),
         ("normal", 2),
         ("normal:0.1", 1),
+        ("correlated-normal", 2),
         ("laplace:2", 1),
         ("beta", 2),
         ("poisson", 1),

@@ -17,6 +17,7 @@ from pyro_dvae import (
     Beta,
     Categorical,
     ContinuousBernoulli,
+    CorrelatedNormal,
     DiscreteVAE,
     EnumeratedELBO,
     Laplace,
@@ -45,7 +46,8 @@ from pyro_dvae.codes import enumerate_codes
 from pyro_dvae.likelihoods.elements import element_log_probs
 
 NAN = math.nan
-ELEMENTWISE = [name for name in LIKELIHOODS if name not in ("multinomial", "masked")]
+DEPENDENT = ("multinomial", "correlated-normal")
+ELEMENTWISE = [name for name in LIKELIHOODS if name not in (*DEPENDENT, "masked")]
 
 # Kind of a column -> (likelihood, all of its values, the weight of each in a sum or an integral).
 _UNIT = torch.linspace(0.5e-4, 1 - 0.5e-4, 10_000)
@@ -182,6 +184,8 @@ class TestRefusals:
     def test_dependent_elements(self, likelihood: Any) -> None:
         with pytest.raises(ValueError, match=r"elements are independent.*got Multinomial\. Use P"):
             Masked(likelihood)
+        with pytest.raises(ValueError, match=r"got CorrelatedNormal\. .* Normal for real numbers"):
+            Masked(CorrelatedNormal((P,)))
 
     def test_twice(self) -> None:
         with pytest.raises(ValueError, match="got Masked"):

@@ -65,7 +65,7 @@ def _with_gaps(fit: Fit) -> Fit:
     """The same for data with missing values."""
     if not fit.fits:
         return fit
-    if fit.likelihood == "multinomial":
+    if fit.likelihood in ("multinomial", "correlated-normal"):
         return replace(fit, fits=False, settings=None, reason="values are missing")
     settings = {"likelihood": fit.likelihood, **(fit.settings or {})}
     return replace(fit, settings={**settings, "likelihood": masked(fit.likelihood)})
