@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .errors import user_errors
+from pyro_dvae.defaults import ANOMALY_SCORE
+
+from .errors import fail, user_errors
+from .explain import explained
 from .options import (
     Device,
     DeviceOption,
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
     from pyro_dvae import Run
     from pyro_dvae.runs import PreparedRows
 
-_BLOCK = 256
-"""The number of data that are scored at once."""
+_EXPLAINED = 10
+"""The number of columns or pixels that are shown, where the user names no number."""
 _SHOWN = 20
 """The number of data that are shown, where the user names no number and no file."""
 _LISTED = 2**14
@@ -44,18 +47,50 @@ tensor."""
 
 
 class Bound(str, Enum):
-    """What to score by."""
+    """How log p(x) is computed."""
 
     elbo = "elbo"
     importance = "importance"
     exact = "exact"
 
 
-BoundOption = Annotated[
-    Bound,
+class By(str, Enum):
+    """What to score by."""
+
+    log_prob = "log-prob"
+    ratio = "ratio"
+    conditional = "conditional"
+    excess = "excess"
+    typicality = "typicality"
+
+
+ByOption = Annotated[
+    By | None,
     typer.Option(
-        help="What to score by: the ELBO, the tighter importance-weighted bound, or the exact "
-        "log p(x)."
+        "--by",
+        help="The score: log-prob is log p(x), ratio its difference to independent columns or "
+        "pixels, conditional the sum of log p(element | all others), excess log p(x|z) beside that "
+        "of the model's own draws, typicality the distance from the log p(x) of validation data. "
+        f"If left out: {ANOMALY_SCORE}.",
+        show_default=False,
+    ),
+]
+BoundOption = Annotated[
+    Bound | None,
+    typer.Option(
+        help="Score by log p(x), computed so: the ELBO, the tighter importance-weighted bound, or "
+        "the exact sum over all codes.",
+        show_default=False,
+    ),
+]
+ExplainOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="ROW",
+        help="Say which columns or pixels of one datum surprise most, given all its others. ROW is "
+        "its number in the column row of the scores, or its index if there is no such column.",
+        min=0,
+        show_default=False,
     ),
 ]
 IwSamplesOption = Annotated[
@@ -66,7 +101,12 @@ IwSamplesOption = Annotated[
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="A .csv file to write, with the score of each datum."),
+    typer.Option(
+        "--output",
+        "-o",
+        help="A .csv file to write, with the score of each datum. With --explain: with the "
+        "surprise of each column or pixel; or a .png file with a map of an image.",
+    ),
 ]
 TopOption = Annotated[
     int | None,
@@ -81,7 +121,9 @@ TopOption = Annotated[
 def score(
     run: RunArgument = None,
     data: RunDataOption = "test",
-    bound: BoundOption = Bound.elbo,
+    by: ByOption = None,
+    bound: BoundOption = None,
+    explain: ExplainOption = None,
     iw_samples: IwSamplesOption = 100,
     output: OutputOption = None,
     top: TopOption = None,
@@ -98,17 +140,19 @@ def score(
     The datum with the lowest score comes first. It surprises the model most. Its index counts the
     data that are scored, and its row those of the file of the run, both from 0.
 
-    Example: pdvae score runs/mnist-d4k8-rloo-1 --bound importance -o scores.csv
+    Example: pdvae score runs/mnist-d4k8-rloo-1 --by ratio -o scores.csv
     """
-    if output is not None:
-        file_for(output, (".csv",), force)
+    _check(by, bound, explain, output, force)
     with user_errors():
         loaded, _ = open_run(run, device, trust_code)
         if bound is Bound.exact:
             refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
         rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=True)
         draws = loaded.config.seed if seed is None else seed
-        scores = _scored(loaded, rows, bound, iw_samples, draws)
+        if explain is not None:
+            explained(loaded, rows, explain, output, top or _EXPLAINED, draws, as_json)
+            return
+        scores = _scored(loaded, rows, by, bound, iw_samples, draws, data_dir)
     if output is not None:
         with failed_writes():
             from pyro_dvae.runs.tables import write_csv
@@ -118,23 +162,46 @@ def score(
     if as_json:
         print(json.dumps(_content(loaded, rows, scores, bound, iw_samples, shown)))
         return
-    mean, error = scores.mean()
-    name = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}[bound.value]
-    datum = datum_name(loaded.event_shape)
-    how = "exact" if error is None else f"± {error:.2g}, seed {draws}"
-    print(
-        f"{'' if output is None else f'{output}: '}{name} of {len(scores.values)} {datum}s of "
-        f"{rows.name}, mean {mean:.2f} nats/{datum} ({how}; {described(loaded.config)}"
-        f"); {weights_of(loaded)}"
-    )
+    print(f"{'' if output is None else f'{output}: '}{_line(loaded, rows, scores, draws)}")
     _print(scores.header, shown)
+
+
+def _check(
+    by: By | None, bound: Bound | None, explain: int | None, output: Path | None, force: bool
+) -> None:
+    if by is not None and bound is not None:
+        fail(
+            f"Expected --by or --bound; got --by {by.value} --bound {bound.value}. Leave one of "
+            "them out."
+        )
+    if explain is not None and (by or bound):
+        fail("Expected --explain alone, which needs no score; got --by or --bound. Leave it out.")
+    if output is not None:
+        file_for(output, (".csv",) if explain is None else (".csv", ".png"), force)
 
 
 _Row = list[int | float | str]
 
 
+def _line(run: Run, rows: PreparedRows, scores: _Scores, seed: int) -> str:
+    mean, error = scores.mean()
+    datum = datum_name(run.event_shape)
+    how = f"seed {seed}"
+    if scores.bound:
+        how = "exact" if error is None else f"± {error:.2g}, {how}"
+    return (
+        f"{scores.bound or f'{scores.by} score'} of {len(scores.values)} {datum}s of {rows.name}, "
+        f"mean {mean:.2f} nats/{datum} ({how}; {described(run.config)}); {weights_of(run)}"
+    )
+
+
 def _content(
-    run: Run, rows: PreparedRows, scores: _Scores, bound: Bound, iw_samples: int, shown: list[_Row]
+    run: Run,
+    rows: PreparedRows,
+    scores: _Scores,
+    bound: Bound | None,
+    iw_samples: int,
+    shown: list[_Row],
 ) -> dict[str, Any]:
     mean, error = scores.mean()
     return {
@@ -145,7 +212,8 @@ def _content(
         "binarize": run.config.binarize,
         "likelihood": run.config.likelihood,
         "num_data": len(scores.values),
-        "bound": bound.value,
+        "by": scores.by,
+        "bound": None if bound is None else bound.value,
         "importance_samples": iw_samples if bound is Bound.importance else None,
         "mean": mean,
         "standard_error": error,
@@ -163,6 +231,9 @@ def _print(header: list[str], shown: list[_Row]) -> None:
 class _Scores(NamedTuple):
     """A score per datum."""
 
+    by: str
+    bound: str
+    """What the bound is called; empty where the score is none."""
     beside: Mapping[str, Tensor | Sequence[str]]
     """Columns that say which datum each is: name -> (N,)."""
     values: Tensor
@@ -198,13 +269,25 @@ class _Scores(NamedTuple):
         return mean, math.hypot(error, self.prior_error)
 
 
-def _scored(run: Run, rows: PreparedRows, bound: Bound, iw_samples: int, seed: int) -> _Scores:
-    from pyro_dvae.runs import beside, score_rows
+def _scored(
+    run: Run,
+    rows: PreparedRows,
+    by: By | None,
+    bound: Bound | None,
+    iw_samples: int,
+    seed: int,
+    data_dir: Path | None,
+) -> _Scores:
+    from pyro_dvae.evaluation import default_score
+    from pyro_dvae.runs import anomaly_rows, beside, score_rows
 
-    scores = score_rows(
-        run.vae, run.config, rows, bound.value, importance_samples=iw_samples, seed=seed
-    )
-    return _Scores(beside(run.data, rows), *scores)
+    about, draws = beside(run.data, rows), {"importance_samples": iw_samples, "seed": seed}
+    if bound is not None:
+        names = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}
+        found = score_rows(run.vae, run.config, rows, bound.value, **draws)
+        return _Scores("log-prob", names[bound.value], about, *found)
+    score = default_score(run.vae.likelihood) if by is None else by.value
+    return _Scores(score, "", about, *anomaly_rows(run, rows, score, data_dir=data_dir, **draws))
 
 
 def _at(index: Tensor, column: Tensor | Sequence[str]) -> list[Any]:

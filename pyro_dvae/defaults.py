@@ -8,6 +8,7 @@ command line shows the defaults without waiting for torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 ANNEALING = 10
 """The number of epochs of annealing, where the ELBO has a beta and the user names no number."""
@@ -25,6 +26,8 @@ MOST_KEPT_ROWS = 10_000
 """The most data points that are kept apart, where the user names no amount."""
 MOST_KEPT_BYTES = 2**26
 """The most memory that they may take as float32, 64 MiB, where the user names no amount."""
+ANOMALY_SCORE: Literal["log-prob"] = "log-prob"
+"""The score that data are ordered by, the most unusual first; see `anomaly_scores`."""
 LONG_RUN = 20_000
 """The number of training steps from which on compiling repays: it takes seconds, and saves a tenth
 of each step."""

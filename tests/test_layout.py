@@ -81,6 +81,7 @@ ROOMS: dict[str, set[str]] = {
     "evaluation": {
         "checks",
         "codes",
+        "defaults",
         "likelihoods",
         "memory",
         "networks",

@@ -3,7 +3,9 @@
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.evaluation.anomaly import (
     AnomalyScore,
+    anomaly_scorer,
     anomaly_scores,
+    default_score,
     excess_log_probs,
     log_probs,
 )
@@ -34,10 +36,12 @@ __all__ = [
     "Profile",
     "SimpleModels",
     "Surprise",
+    "anomaly_scorer",
     "anomaly_scores",
     "conditional_surprise",
     "datum_scores",
     "datum_terms",
+    "default_score",
     "describe_codes",
     "describe_collapse",
     "evaluate",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.codes import ROWS, wide
+from pyro_dvae.defaults import ANOMALY_SCORE
 from pyro_dvae.evaluation.joint import Joint, TabulatedBlock, evaluating
 from pyro_dvae.evaluation.plan import make_plan
 from pyro_dvae.evaluation.scoring import datum_terms
 from pyro_dvae.evaluation.simple import first_of, independent_elements
 from pyro_dvae.evaluation.surprise import conditional_surprise
+from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.entropies import datum_entropy, element_entropies
+from pyro_dvae.likelihoods.masked import is_dependent, unmasked
+from pyro_dvae.likelihoods.mixed import Mixed
 from pyro_dvae.posteriors import posterior_of
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.tensors import as_arguments
@@ -110,7 +116,7 @@ def _entropies(joint: Joint) -> Tensor:
 def anomaly_scores(
     vae: DiscreteVAE,
     x: Any,
-    by: AnomalyScore,
+    by: AnomalyScore = ANOMALY_SCORE,
     labels: Any = None,
     *,
     train: Any = None,
@@ -144,6 +150,49 @@ def anomaly_scores(
     Raises:
         ValueError: there is no such score, data that it needs are missing, or the likelihood does
             not allow it.
+
+    Example:
+        >>> from pyro_dvae.evaluation import anomaly_scores
+        >>> unusual = x[anomaly_scores(vae, x, "log-prob").argsort()[:3]]
+    """
+    scorer = anomaly_scorer(
+        vae,
+        by,
+        train=train,
+        validation=validation,
+        validation_labels=validation_labels,
+        importance_samples=importance_samples,
+        seed=seed,
+    )
+    return scorer(x, labels)
+
+
+def default_score(likelihood: Likelihood) -> AnomalyScore:
+    """The score that is best as a rule, among those that a likelihood allows.
+
+    Args:
+        likelihood: a model's.
+    """
+    its = unmasked(likelihood)
+    blocks = its.blocks if isinstance(its, Mixed) else [its]
+    dependent = any(is_dependent(cast(Likelihood, block)) for block in blocks)
+    return "log-prob" if dependent else ANOMALY_SCORE
+
+
+def anomaly_scorer(
+    vae: DiscreteVAE,
+    by: AnomalyScore = ANOMALY_SCORE,
+    *,
+    train: Any = None,
+    validation: Any = None,
+    validation_labels: Any = None,
+    importance_samples: int = 100,
+    seed: int = 0,
+) -> Callable[[Any, Any], Tensor]:
+    """A function from data (N, *event) and labels, or None, to what `anomaly_scores` returns.
+
+    What has to be known of training and validation data is computed once, here. The arguments are
+    those of `anomaly_scores`.
     """
     one_of("score", by, get_args(AnomalyScore))
     draws: dict[str, Any] = {"importance_samples": importance_samples, "seed": seed}
@@ -153,21 +202,27 @@ def anomaly_scores(
             f"Expected {needed[by][0]} data for the score {by!r}; got None. Pass them."
         )
     if by == "excess":
-        return excess_log_probs(vae, x, labels, seed=seed)
+        return partial(excess_log_probs, vae, seed=seed)
     if by == "conditional":
-        surprise = conditional_surprise(vae, x, labels, seed=seed)
-        return -surprise.reshape(len(surprise), -1).nansum(-1)
-    found = log_probs(vae, x, labels, **draws)
+        return lambda x, labels: -_summed(conditional_surprise(vae, x, labels, seed=seed))
+    if by == "log-prob":
+        return partial(log_probs, vae, **draws)
     if by == "typicality":
         usual = log_probs(vae, validation, validation_labels, **draws).mean()
-        return -(found - usual).abs()
-    if by == "ratio":
-        known = first_of(as_arguments(vae, train)[0], seed)
-        elements = independent_elements(vae, known, seed=seed)
-        if elements is None:
-            raise ValueError(
-                "Expected a likelihood whose elements can be independent for the score 'ratio'; "
-                f"got {type(vae.likelihood).__name__}. Use 'log-prob'."
-            )
-        return found - elements.log_prob(as_arguments(vae, x)[0])
-    return found
+        return lambda x, labels: -(log_probs(vae, x, labels, **draws) - usual).abs()
+    known = first_of(as_arguments(vae, train)[0], seed)
+    elements = independent_elements(vae, known, seed=seed)
+    if elements is None:
+        raise ValueError(
+            "Expected a likelihood whose elements can be independent for the score 'ratio'; got "
+            f"{type(vae.likelihood).__name__}. Use 'log-prob'."
+        )
+
+    def ratio(x: Any, labels: Any) -> Tensor:
+        return log_probs(vae, x, labels, **draws) - elements.log_prob(as_arguments(vae, x)[0])
+
+    return ratio
+
+
+def _summed(surprise: Tensor) -> Tensor:
+    return surprise.reshape(len(surprise), -1).nansum(-1)

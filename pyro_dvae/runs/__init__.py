@@ -1,6 +1,7 @@
 """Runs: settings, the parts that they name, and the folder that a training leaves behind."""
 
 from pyro_dvae.memory import refuse_bytes
+from pyro_dvae.runs.anomalies import ExplainedRow, anomaly_rows, explain_row, explained_table
 from pyro_dvae.runs.beside import with_simple_models
 from pyro_dvae.runs.blocks import decode_blocks, is_nominal, sample_blocks
 from pyro_dvae.runs.checkpoints import STATE, newest_run, read_state
@@ -52,12 +53,14 @@ __all__ = [
     "STATE",
     "Config",
     "DataRecord",
+    "ExplainedRow",
     "Filled",
     "PreparedRows",
     "Run",
     "RunInfo",
     "RunTrainer",
     "Scores",
+    "anomaly_rows",
     "beside",
     "brightness",
     "build_elbo",
@@ -71,6 +74,8 @@ __all__ = [
     "encode_blocks",
     "estimator_of",
     "example_images",
+    "explain_row",
+    "explained_table",
     "fill_rows",
     "filled_table",
     "inspect_run",

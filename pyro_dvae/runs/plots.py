@@ -223,6 +223,31 @@ def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
     return figure
 
 
+def surprise_figure(x: Tensor, expected: Tensor, surprise: Tensor, shade: Shade | None) -> Figure:
+    """An image, what was expected of each pixel given all others, and how much it surprises.
+
+    Args:
+        x: (H, W) or (C, H, W), as the likelihood takes it.
+        expected: the same shape.
+        surprise: the same shape, in nats; of colours the sum is shown.
+        shade: how values are shown in [0, 1]; None for zeros and ones.
+    """
+    figure = _figure(8, 3)
+    left, middle, right = figure.subplots(1, 3)
+    for axes, image, title in ((left, x, "observed"), (middle, expected, "expected")):
+        shown = image if shade is None else shade(image)
+        _show_grid(axes, shown[None, None], [], [])
+        axes.set_title(title, fontsize=9)
+    nats = surprise.nan_to_num()
+    nats = nats.sum(0) if nats.dim() == 3 else nats
+    drawn = right.imshow(nats.numpy(), cmap="magma", interpolation="nearest")
+    right.set_title("-log p(pixel | all others), nats", fontsize=9)
+    figure.colorbar(drawn, ax=right)
+    for axes in (left, middle, right):
+        axes.set_axis_off()
+    return figure
+
+
 def _figure(width: float, height: float) -> Figure:
     # At least as wide as a title. A PNG of 150 dots per inch cannot be 2^16 dots wide or high.
     return Figure(figsize=(min(max(width, 4), 400), min(height, 400)), layout="constrained")

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_dvae.evaluation import Profile
+from pyro_dvae.evaluation import AnomalyScore, default_score
 from pyro_dvae.likelihoods.counts import is_unit
+from pyro_dvae.runs.anomalies import anomaly_rows
 from pyro_dvae.runs.checkpoints import WEIGHTS
 from pyro_dvae.runs.config import Config, build_vae, model_code
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.info import RunInfo
-from pyro_dvae.runs.profiled import profile_rows
 from pyro_dvae.runs.rows import PreparedRows, prepared_rows
 from pyro_dvae.runs.scores import Bound, encode_blocks, score_rows
 from pyro_dvae.runs.settings import CONFIG, ConfigFile, read_config, trusted_config
@@ -90,56 +90,43 @@ class Run(RunInfo):
     def score(
         self,
         what: Any,
-        bound: Bound = "elbo",
+        bound: Bound | None = None,
         *,
+        by: AnomalyScore | None = None,
         labels: Any = None,
         importance_samples: int = 100,
         seed: int | None = None,
         key: str | None = None,
     ) -> Tensor:
-        """The ELBO, the importance-weighted bound or log p(x) of each datum, in nats.
-
-        The data with the lowest scores surprise the model most. They are in the order of the data.
+        """How usual each datum is, in nats: the data with the lowest scores surprise most.
 
         Args:
             what: as for `rows`.
-            bound: "elbo"; "importance" for the importance-weighted bound; or "exact" for log p(x).
+            bound: the ELBO, "elbo"; the importance-weighted bound, "importance"; or log p(x),
+                "exact". None for the score `by`.
+            by: the score, such as "ratio"; see `pyro_dvae.evaluation.anomaly_scores`. None for the
+                one that is best as a rule, if there is no `bound`; see `default_score`.
             labels: as for `rows`.
             importance_samples: k, the codes drawn per datum for the importance-weighted bound.
             seed: of the draws; None for the run's.
             key: as for `rows`.
 
         Returns:
-            (N,) nats.
-        """
-        rows = self.rows(what, labels=labels, key=key, labelled=True)
-        draws: dict[str, Any] = {"importance_samples": importance_samples, "seed": seed}
-        return score_rows(self.vae, self.config, rows, bound, **draws).values
-
-    def profile(
-        self,
-        what: Any = "train",
-        *,
-        labels: Any = None,
-        key: str | None = None,
-        num_typical: int = 3,
-    ) -> Profile:
-        """What the categories of each latent mean, told by the rows of a table, as they are stored.
-
-        See `pyro_dvae.profile`. The columns, the levels, the classes and the rows have their names.
-
-        Args:
-            what: as for `rows`.
-            labels: as for `rows`.
-            key: as for `rows`.
-            num_typical: typical rows to name per category. A row without a name has its number in
-                the run's data, or in the file.
+            (N,) nats, in the order of the data.
 
         Raises:
-            ValueError: the data are no table.
+            ValueError: both `bound` and `by` are given, or there is no such score.
         """
-        rows = self.rows(what, labels=labels, key=key)
-        return profile_rows(self.vae, self.data, rows, num_typical)
+        if bound is not None and by is not None:
+            raise ValueError(
+                f"Expected a bound or a score; got {bound!r} and {by!r}. Leave one out."
+            )
+        rows = self.rows(what, labels=labels, key=key, labelled=True)
+        draws: dict[str, Any] = {"importance_samples": importance_samples, "seed": seed}
+        if bound is not None:
+            return score_rows(self.vae, self.config, rows, bound, **draws).values
+        by = by or default_score(self.vae.likelihood)
+        return anomaly_rows(self, rows, by, **draws).values
 
     def class_number(self, label: str) -> int:
         """The class that a prior conditional on labels knows by a name.

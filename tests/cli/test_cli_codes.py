@@ -240,7 +240,7 @@ def test_scores_by_draws_have_errors(
     monkeypatch.setattr(plan, "MAX_CODES", 4)
     monkeypatch.setattr(evaluation, "MAX_CODES", 4)
     scores = evaluate(load_run(run_folder).vae, _part("test").x, seed=5)
-    status, out, _ = pdvae("score", run_folder, "--seed", 5, "--top", 1)
+    status, out, _ = pdvae("score", run_folder, "--bound", "elbo", "--seed", 5, "--top", 1)
     assert status == 0
     error = scores.standard_errors["elbo"]
     assert f"mean {scores.elbo:.2f} nats/image (± {error:.2g}, seed 5; dynamic binarisation)" in out
