@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import complain
+from .console import complain, note
 from .errors import fail, user_errors
 from .naming import with_options
 from .options import (
     Device,
     DeviceOption,
     JsonOption,
+    KeyOption,
     PartName,
     PartOption,
     RunArgument,
     RunDataDirOption,
     RunSeedOption,
     TrustOption,
+    run_data,
 )
 from .report import datum_name, progress_of, report
 from .rows import open_run, refuse_too_many_codes
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from pyro_dvae import Config, EpochRecord, Evaluation, Run
+    from pyro_dvae.data import Splits
 
 
 IwSamplesOption = Annotated[
@@ -53,35 +59,40 @@ BatchSizeOption = Annotated[
     ),
 ]
 
+DataOption = Annotated[str | None, run_data("the part that --split names")]
+
 
 def evaluate(
     run: RunArgument = None,
+    data: DataOption = None,
     split: PartOption = PartName.test,
     iw_samples: IwSamplesOption = 1000,
     exact: ExactOption = None,
     batch_size: BatchSizeOption = 256,
     data_dir: RunDataDirOption = None,
+    key: KeyOption = None,
     seed: RunSeedOption = None,
     as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
 ) -> None:
-    """Evaluate a run on a part of its data: ELBO, bounds, log p(x).
+    """Evaluate a run on a part of its data, or on a file: ELBO, bounds, log p(x).
 
     It also prints the differences of these figures, and how much each latent tells about the data.
+    The figures of a part are stored for pdvae compare, those of a file are not.
 
     Example: pdvae evaluate runs/mnist-d4k8-rloo-1 --split test
     """
     with user_errors():
         import pyro_dvae
-        from pyro_dvae.runs import model_batch, with_simple_models
+        from pyro_dvae.data import PARTS
+        from pyro_dvae.runs import with_simple_models
 
         loaded, target = open_run(run, device, trust_code)
-        config, part = loaded.config, split.value
+        config, part = loaded.config, _named(data, split)
         _check(config, iw_samples, exact)
         epochs = loaded.metrics
-        splits = loaded.data.moved_to(data_dir=data_dir).splits()
-        batch = model_batch(config, splits, part, target)
+        batch, splits = _opened(loaded, part, data_dir, key, target)
         if not as_json:
             print(_heading(loaded, epochs), flush=True)
         scores = pyro_dvae.evaluate(
@@ -92,8 +103,9 @@ def evaluate(
             batch_size=batch_size,
             seed=config.seed if seed is None else seed,
         )
-        known = _stored(loaded, part)
-        scores = with_simple_models(scores, loaded.vae, config, splits, batch, known)
+        if splits is not None:
+            known = _stored(loaded, part) if part in PARTS else None
+            scores = with_simple_models(scores, loaded.vae, config, splits, batch, known)
     collapse = _collapse(scores, epochs, loaded.epoch)
     if as_json:
         print(json.dumps(_content(loaded, part, scores, collapse)))
@@ -101,7 +113,37 @@ def evaluate(
         report(scores, part, config, datum_name(loaded.event_shape))
         if collapse is not None:
             print(with_options(collapse))
-    _store(loaded, part, scores)
+    if part in PARTS:
+        _store(loaded, part, scores)
+
+
+def _named(data: str | None, split: PartName) -> str:
+    """The part or the file to evaluate."""
+    if data is not None and split is not PartName.test:
+        fail(f"Expected --data or --split; got both {data} and {split.value}. Leave one out.")
+    return split.value if data is None else data
+
+
+def _opened(
+    run: Run, part: str, data_dir: Path | None, key: str | None, target: Any
+) -> tuple[tuple[Tensor, Tensor | None], Splits | None]:
+    """The data and their labels, on the model's device; and the run's data, if they are there."""
+    from pyro_dvae.data import PARTS
+    from pyro_dvae.runs import model_batch, model_labels
+
+    if part in PARTS:
+        if key is not None:
+            fail(f"Expected --key with a .npz file; got it with {part}. Leave it out.")
+        splits = run.data.moved_to(data_dir=data_dir).splits()
+        return model_batch(run.config, splits, part, target), splits
+    rows = run.rows(part, data_dir=data_dir, key=key, labelled=True)
+    labels = model_labels(run.config, rows.labels, rows.name)
+    batch = rows.x[: len(rows.x)].to(target), None if labels is None else labels.to(target)
+    try:
+        return batch, run.data.splits()
+    except (ValueError, OSError) as error:  # the file may be on another machine than they
+        note(f"The simple models are left out: {error}")
+        return batch, None
 
 
 def _check(config: Config, iw_samples: int, exact: bool | None) -> None:

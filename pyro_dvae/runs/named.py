@@ -68,16 +68,27 @@ def beside(data: DataRecord, rows: PreparedRows) -> dict[str, Tensor | Sequence[
     if ids is not None:
         columns["id"] = ids
     if rows.labels is not None:
-        columns["label"] = named_labels(data, rows.labels)
+        columns["label"] = named_labels(data, rows.labels, rows.stored.label_names)
     return columns
 
 
-def named_labels(data: DataRecord, labels: Tensor) -> Tensor | list[str]:
-    """(N,) the names of classes where these are no numbers, else their numbers."""
-    names = data.label_names
-    if not names or all_numbers(names):
-        known = data.label_values(labels)
-        return labels if known is None else known
+def named_labels(
+    data: DataRecord, labels: Tensor, names: Sequence[str] | None = None
+) -> Tensor | list[str]:
+    """(N,) the names of classes where these are no numbers, else their numbers.
+
+    Args:
+        data: the record of the run's data.
+        labels: (N,) int64, negative where the class is not known.
+        names: the names of the classes of a file, which may have further ones; None for the run's.
+    """
+    names = names or data.label_names
+    if not names:
+        return labels
+    if all_numbers(names):
+        numbers = torch.tensor([int(name) for name in names])
+        inside = (labels >= 0) & (labels < len(names))
+        return torch.where(inside, numbers[labels.clamp(0, len(names) - 1)], labels)
     known_names = [*names, ""]  # the last is that of -1, no label
     return [known_names[i] if -1 <= i < len(names) else str(i) for i in labels.tolist()]
 

@@ -37,9 +37,10 @@ def profile_rows(
     about = beside(data, rows)
     names = about.get("id", about.get("row"))
     numbers = names.tolist() if isinstance(names, Tensor) else names
-    labels, classes = rows.labels, data.label_names
+    labels = rows.labels
+    classes = None if labels is None else rows.stored.label_names or data.label_names
     if labels is not None and classes is not None and int(labels.max()) >= len(classes):
-        classes = None  # a file with classes that the run does not know
+        classes = None  # numbers of a file, of classes that the run does not know
     found = profile(
         vae,
         rows.x[:num_data],

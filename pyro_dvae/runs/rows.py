@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -228,14 +229,29 @@ def open_file(data: DataRecord, path: str | Path, key: str | None, labelled: boo
             f"Expected the run's columns, {', '.join(data.columns[:8])}, in {path}; got "
             f"{', '.join(rows.columns[:8])}. Name the columns as in the run's data."
         )
-    if labelled and data.label_names is None and rows.label_names is not None:
+    rows = _numbered(rows, data.label_names)
+    unknown = (rows.label_names or ())[len(data.label_names or ()) :]
+    if labelled and unknown:
+        expected = ", ".join((data.label_names or ("whole numbers",))[:20])
         raise DataError(
-            f"Expected whole numbers as labels in {path}, as in the run's data; got "
-            f"{', '.join(rows.label_names[:5])}. Number the classes."
+            f"Expected {expected} as labels in {path}, as in the run's data; got "
+            f"{', '.join(unknown[:5])}. Leave such rows out, or name the classes as there."
         )
     if labelled and rows.labels is not None:
         refuse_gaps(rows.labels, str(path))
-    return number_by(rows, data.label_names)
+    return rows
+
+
+def _numbered(rows: Rows, names: Sequence[str] | None) -> Rows:
+    """The rows with the numbers that the run has for their classes."""
+    own = rows.label_names
+    if names is not None or rows.labels is None or not own or not all_numbers(own):
+        return number_by(rows, names)
+    view: Any = copy(rows)  # the run's classes are numbers, and so are the names of these
+    named = torch.tensor([int(name) for name in own])
+    view.labels = torch.where(rows.labels < 0, rows.labels, named[rows.labels.clamp(min=0)])
+    view.label_names = None
+    return cast(Rows, view)
 
 
 def _first_that_opens(path: str | Path, options: dict[str, Any]) -> tuple[Rows, DataError | None]:

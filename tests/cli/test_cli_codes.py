@@ -381,7 +381,7 @@ DATA = {
     "text.npy": "Expected numbers",
     "empty.npy": "0 bytes",
     "cut.npz": "cut.npz (",
-    "several.npz": "Expected one of the arrays in several.npz: a, b; got no key. Name one as key",
+    "several.npz": "one of the arrays in several.npz: a, b; got no key. Name one with --key",
 }
 CODES = {
     "missing.csv": "got missing.csv (No such file or directory)",

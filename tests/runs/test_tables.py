@@ -195,7 +195,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 
 def test_several_arrays_need_a_key(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=CODES, b=CODES.flip(0), y=LABELS)
-    with pytest.raises(DataError, match="Name one as key"):
+    with pytest.raises(DataError, match="Name one with key="):
         read_codes(tmp_path / "two.npz", 2, 3)
     codes, labels, _ = read_codes(tmp_path / "two.npz", 2, 3, "b")
     assert torch.equal(codes, CODES.flip(0))

@@ -119,7 +119,9 @@ def _pick(names: list[str], key: str | None, path: Path) -> str:
         return key
     got = "no key" if key is None else f"the key {key!r}"
     arrays = ", ".join(names) or "none at all"
-    raise DataError(f"Expected one of the arrays in {path}: {arrays}; got {got}. Name one as key.")
+    raise DataError(
+        f"Expected one of the arrays in {path}: {arrays}; got {got}. Name one with key=..."
+    )
 
 
 def torch_dtype(array: NDArray[Any], what: str) -> str:

@@ -58,7 +58,7 @@ class ImageRows:
 
     Args:
         files: The image files.
-        root: The folder that holds them, for messages.
+        root: The folder that holds them.
         labels: (N,) whole numbers and the names of the classes; None if there are no labels.
         size: Height and width to resize to, bilinearly and without keeping the proportions.
         channels: 1 to convert to grey, 3 to convert to RGB; transparent parts become white.
@@ -79,7 +79,7 @@ class ImageRows:
         size: tuple[int, int] | None = None,
         channels: int | None = None,
     ) -> None:
-        self._files = list(files)
+        self._files, self._root = list(files), root
         self._size, self._channels = size, channels
         self.labels = None if labels is None else labels[0]
         self.label_names = None if labels is None else labels[1]
@@ -95,6 +95,11 @@ class ImageRows:
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self._files)
+
+    @property
+    def ids(self) -> tuple[str, ...] | None:
+        """The path of each image, below the folder."""
+        return tuple(file.relative_to(self._root).as_posix() for file in self._files)
 
     def read(self, index: Tensor) -> Tensor:
         """Decode some images.
