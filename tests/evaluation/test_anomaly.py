@@ -24,8 +24,9 @@ from pyro_dvae.evaluation import (
     surprise,
 )
 from pyro_dvae.likelihoods.entropies import _DRAWS, datum_entropy, element_entropies
+from pyro_dvae.likelihoods.masked import is_dependent
 
-DEPENDENT = ("multinomial",)
+DEPENDENT = [name for name, row in LIKELIHOODS.items() if is_dependent(row.build((P,)))]
 CLOSE: dict[str, Any] = {"atol": 1e-9, "rtol": 1e-9}
 
 
