@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_dvae.evaluation import AnomalyScore, default_score
+from pyro_dvae.evaluation import AnomalyScore, Profile, default_score
 from pyro_dvae.likelihoods.counts import is_unit
 from pyro_dvae.runs.anomalies import anomaly_rows
 from pyro_dvae.runs.checkpoints import WEIGHTS
 from pyro_dvae.runs.config import Config, build_vae, model_code
 from pyro_dvae.runs.fields import check_fields
 from pyro_dvae.runs.info import RunInfo
+from pyro_dvae.runs.profiled import profile_rows
 from pyro_dvae.runs.rows import PreparedRows, prepared_rows
 from pyro_dvae.runs.scores import Bound, encode_blocks, score_rows
 from pyro_dvae.runs.settings import CONFIG, ConfigFile, read_config, trusted_config
@@ -127,6 +128,31 @@ class Run(RunInfo):
             return score_rows(self.vae, self.config, rows, bound, **draws).values
         by = by or default_score(self.vae.likelihood)
         return anomaly_rows(self, rows, by, **draws).values
+
+    def profile(
+        self,
+        what: Any = "train",
+        *,
+        labels: Any = None,
+        key: str | None = None,
+        num_typical: int = 3,
+    ) -> Profile:
+        """What the categories of each latent mean, told by the rows of a table, as they are stored.
+
+        See `pyro_dvae.profile`. The columns, the levels, the classes and the rows have their names.
+
+        Args:
+            what: as for `rows`.
+            labels: as for `rows`.
+            key: as for `rows`.
+            num_typical: typical rows to name per category. A row without a name has its number in
+                the run's data, or in the file.
+
+        Raises:
+            ValueError: the data are no table.
+        """
+        rows = self.rows(what, labels=labels, key=key)
+        return profile_rows(self.vae, self.data, rows, num_typical)
 
     def class_number(self, label: str) -> int:
         """The class that a prior conditional on labels knows by a name.
