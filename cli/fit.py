@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,11 +95,12 @@ def fit(
 
     Example: pdvae fit --epochs 50 --latents 4 --categories 8
     """
-    _train(_named(context), **context.params)
+    _train(_named(context), context.obj, **context.params)
 
 
 def _train(
     named: dict[str, Any],
+    arguments: list[str],
     *,
     run_dir: Path | None,
     resume: Path | None,
@@ -110,11 +112,11 @@ def _train(
     tensorboard: bool,
     **_: Any,
 ) -> None:
-    """Train with the settings that the command line names."""
+    """Train with the settings that the arguments of the command line name."""
     _check(resume, run_dir, log_every, tensorboard)
     with user_errors():
         if resume is None:
-            training = _new(run_dir, data, data_dir, named, device)
+            training = _new(run_dir, data, data_dir, named, device, arguments)
         else:
             training = _resumed(resume, data, data_dir, named, device, trust_code)
     train(training, _starts(training), log_every=log_every, tensorboard=tensorboard)
@@ -159,9 +161,16 @@ def _new(
     data_dir: Path | None,
     named: dict[str, Any],
     device: Device,
+    arguments: list[str],
 ) -> RunTrainer:
     from pyro_dvae import Config
-    from pyro_dvae.data import describe_kinds, describe_missing, given_kinds, open_source
+    from pyro_dvae.data import (
+        RangeError,
+        describe_kinds,
+        describe_missing,
+        given_kinds,
+        open_source,
+    )
     from pyro_dvae.runs import check_source, split_notes, start_run
 
     from .devices import pick_device
@@ -174,7 +183,11 @@ def _new(
     found = check_source(source)
     if source.notice:
         note(source.notice)
-    training = start_run(source, folder, found=found, device=target, **settings)
+    try:
+        training = start_run(source, folder, found=found, device=target, **settings)
+    except RangeError as error:
+        command = shlex.join(["pdvae", *arguments, "--range", ",".join(map(str, error.range))])
+        raise ValueError(f"{error} To paste: {command}") from error
     if given_kinds(settings.get("likelihood", "")) is not None:
         about = training.data
         kinds = describe_kinds(about.columns or (), training.config.likelihood, about.levels)

@@ -95,7 +95,8 @@ def _run(args: list[str] | None) -> int:
         return 2
     try:
         with warnings_in_lines():
-            status = app(args, prog_name="pdvae", standalone_mode=False)
+            given = sys.argv[1:] if args is None else args
+            status = app(args, prog_name="pdvae", standalone_mode=False, obj=list(given))
     except CommandError as error:
         complain(str(error))
         return error.status

@@ -34,6 +34,7 @@ from pyro_dvae.data.serve.choose import choose, refuse_unlike
 from pyro_dvae.data.serve.inputs import ServedRows, binary_inputs, check_shape
 from pyro_dvae.data.serve.kinds import describe_kind, kind_of, levels_of
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation
+from pyro_dvae.data.serve.ranges import RangeError
 from pyro_dvae.data.serve.served import PreparedData
 from pyro_dvae.data.serve.splits import PARTS, Part, Splits, make_splits
 from pyro_dvae.data.serve.unseen import refuse_unseen
@@ -54,6 +55,7 @@ __all__ = [
     "Part",
     "Preparation",
     "PreparedData",
+    "RangeError",
     "Rows",
     "Scan",
     "ServedRows",

@@ -13,6 +13,7 @@ from pyro_dvae.data.read.extent import Extent
 from pyro_dvae.data.read.rows import NO_LEVELS, Levels
 from pyro_dvae.data.serve.choose import choose
 from pyro_dvae.data.serve.kinds import kind_of, values_of
+from pyro_dvae.data.serve.ranges import usual_range
 from pyro_dvae.likelihoods import LIKELIHOODS
 from pyro_dvae.likelihoods.names import masked
 
@@ -110,7 +111,7 @@ def _bits(likelihood: str, found: Extent) -> Fit:
         return fit({"binarize": "dynamic"}, how)
     except DataError:
         how = "a value is then 1 with probability (value - LOW) / (HIGH - LOW)"
-        return fit({"range": _range(found)}, how)
+        return fit({"range": usual_range(found)}, how)
 
 
 def _other(likelihood: str, found: Extent, event_shape: tuple[int, ...]) -> Fit:
@@ -123,7 +124,7 @@ def _other(likelihood: str, found: Extent, event_shape: tuple[int, ...]) -> Fit:
     except DataError:
         if kind != "unit" or math.isinf(found.high - found.low):
             return Fit(likelihood, False, None, f"it takes {values.wanted.rstrip(',')}")
-        settings["range"] = _range(found)
+        settings["range"] = usual_range(found)
         chosen = choose(found, **settings)
     how = chosen.describe(found.dtype)
     if kind == "real" and found.is_whole:
@@ -131,29 +132,3 @@ def _other(likelihood: str, found: Extent, event_shape: tuple[int, ...]) -> Fit:
     if kind == "columns":
         how += "; each column has a kind of its own, as above, or as mixed:NAME=normal,... says"
     return Fit(likelihood, True, settings, how)
-
-
-def _range(found: Extent) -> tuple[float, float]:
-    """The narrowest usual range that holds all values, else one about as wide as they are."""
-    low, high = found.low, found.high
-    whole = not found.dtype.is_floating_point
-    for usual in (255, 65535) if whole else (1,):
-        if low >= 0 and high <= usual:
-            return 0, usual
-    if low == high:
-        low, high = min(low, 0), max(high, 0)
-    # Of the least numbers no part is left to round to.
-    unit = 1.0 if whole else max(10.0 ** (math.floor(math.log10(high - low)) - 2), 1e-300)
-    lower, upper = (
-        float(f"{rounded(end / unit) * unit:.12g}")
-        for rounded, end in ((math.floor, low), (math.ceil, high))
-    )
-    # Of the greatest numbers the rounded range may be infinite.
-    if lower <= low and high <= upper and math.isfinite(upper - lower):
-        low, high = lower, upper
-    return _shortest(low), _shortest(high)
-
-
-def _shortest(number: float) -> float:
-    """The same number, whole where it can be, for its text to be short."""
-    return int(number) if float(number).is_integer() and abs(number) < 1e12 else number

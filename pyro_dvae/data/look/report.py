@@ -9,6 +9,7 @@ from pyro_dvae.data.look.fits import Fit
 from pyro_dvae.data.look.scan import MAX_DISTINCT, ColumnScan, Scan
 from pyro_dvae.data.read.errors import shorten
 from pyro_dvae.data.read.rows import Levels
+from pyro_dvae.data.serve.ranges import is_dark
 from pyro_dvae.likelihoods.names import kinds_of_columns, unmasked
 from pyro_dvae.specs import name_and_argument
 
@@ -37,7 +38,7 @@ def describe(scan: Scan) -> list[str]:
     span = "none finite" if scan.low is None else f"{scan.low:g} to {scan.high:g}"
     lines = [
         ("data", f"{_count(scan.num_data, 'row')} of {shape}{hint}"),
-        ("type", _MEANING.get(scan.dtype, f"{scan.dtype}, read as it is: no range is assumed")),
+        ("type", _type(scan)),
         ("values", f"{span}, {distinct} distinct"),
         ("missing", _bad(scan) or "none, and none infinite"),
         ("duplicates", _duplicates(scan)),
@@ -71,7 +72,7 @@ def suggest(scan: Scan) -> Fit | None:
 
     For a table whose columns are of one kind it is the likelihood of this kind, and else the
     "mixed" one. For other data it is the Bernoulli likelihood where that takes them without a
-    range, then one of numbers in [0, 1], of counts, and of real numbers.
+    range, or where they are uint8, then one of numbers in [0, 1], of counts, and of real numbers.
     """
     if complaint(scan) is not None:
         return None
@@ -81,7 +82,7 @@ def suggest(scan: Scan) -> Fit | None:
         kind = kinds.pop() if len(kinds) == 1 else "mixed"
         return fits.get("mixed" if kind == "categorical" else kind)
     bits = fits.get("bernoulli")
-    if bits is not None and "range" not in (bits.settings or {}):
+    if bits is not None and ("range" not in (bits.settings or {}) or scan.dtype == "uint8"):
         return bits
     for name in ("continuous-bernoulli", "negative-binomial", "normal"):
         fit = fits.get(name)
@@ -117,6 +118,13 @@ def describe_missing(scan: Scan) -> str | None:
         f"{scan.num_missing:,} of {total:,} values ({100 * scan.num_missing / total:.2g} %) are "
         "missing: the likelihood leaves them out, and the encoder sees which they are"
     )
+
+
+def _type(scan: Scan) -> str:
+    """What the type of the values means."""
+    if scan.low is not None and is_dark(scan.extent):
+        return "uint8, but too dark to be brightness from 0 to 255: name the range of the values"
+    return _MEANING.get(scan.dtype, f"{scan.dtype}, read as it is: no range is assumed")
 
 
 def _bad(scan: Scan) -> str:

@@ -13,6 +13,7 @@ from pyro_dvae.data.read.extent import Extent, extent
 from pyro_dvae.data.read.rows import Rows
 from pyro_dvae.data.serve.kinds import MOST_LEVELS, kind_of
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, refuse_binarisation
+from pyro_dvae.data.serve.ranges import RangeError, is_dark, usual_range
 from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
 from pyro_dvae.specs import name_and_argument
 
@@ -45,6 +46,7 @@ def choose(
             refuse_binarisation(preparation.name, binarize)
         preparation = _with_levels(preparation, found)
         preparation.check(found)
+        _refuse_dark(preparation, found)
         return preparation
     bits = found.is_binary and range is None
     if bits and binarize not in (None, "none"):
@@ -55,7 +57,20 @@ def choose(
         )
     preparation = Preparation(binarize or ("none" if bits else "dynamic"), range, likelihood)
     preparation.check(found)
+    _refuse_dark(preparation, found)
     return preparation
+
+
+def _refuse_dark(preparation: Preparation, found: Extent) -> None:
+    is_grey = preparation.makes_bits or preparation.values.grey is not None
+    if is_grey and preparation.range is None and is_dark(found):
+        low, high = usual_range(found)
+        raise RangeError(
+            f"Expected uint8 values of up to 255, which are read as brightness; got {found}, which "
+            f"would all be dark. Use range=({low}, {high}), the values that stand for 0 and 1; "
+            "or range=(0, 255) if the data are so dark.",
+            (low, high),
+        )
 
 
 def _with_levels(asked: Preparation, found: Extent) -> Preparation:

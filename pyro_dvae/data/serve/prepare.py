@@ -21,6 +21,7 @@ from pyro_dvae.data.serve.kinds import (
     takes_missing,
     values_of,
 )
+from pyro_dvae.data.serve.ranges import RangeError, usual_range
 from pyro_dvae.likelihoods.names import masked
 
 BINARIZATIONS = ("dynamic", "static", "threshold")
@@ -141,10 +142,12 @@ class Preparation:
                 f"Use {policies}, with range=(LOW, HIGH) unless the values are uint8."
             )
         if self.binarize != "none" and self.range is None and found.dtype != torch.uint8:
-            raise DataError(
+            low, high = usual_range(found)
+            raise RangeError(
                 f"Expected uint8 values 0 to 255, or only zeros and ones; got {found}. Use "
-                f"range=(LOW, HIGH), the values that stand for 0 and 1, with {policies}. "
-                f"Or u{suggestion(found).removeprefix('U')}."
+                f"range=({low}, {high}), the values that stand for 0 and 1, with {policies}. "
+                f"Or u{suggestion(found).removeprefix('U')}.",
+                (low, high),
             )
 
     def refuse_missing(self, found: Extent) -> None:

@@ -174,7 +174,7 @@ def test_types_are_told_apart(values: torch.Tensor, data: str, said: str) -> Non
         (torch.tensor([0.0, 1.0]), None),
         (torch.tensor([0, 1], dtype=torch.uint8), None),
         (torch.tensor([1, 1]), None),
-        (torch.tensor([0, 2], dtype=torch.uint8), {"binarize": "dynamic"}),
+        (torch.tensor([0, 2], dtype=torch.uint8), {"range": (0, 2)}),
         (torch.tensor([0.25, 0.5]), {"range": (0, 1)}),
         (torch.tensor([0, 200]), {"range": (0, 255)}),
         (torch.tensor([0, 60000]), {"range": (0, 65535)}),

@@ -69,7 +69,7 @@ class TestChoose:
                 [0.0, 0.5],
                 None,
                 None,
-                r"got torch\.float64 .* 0 to 0\.5\. Use range=\(LOW, HIGH\)",
+                r"got torch\.float64 .* 0 to 0\.5\. Use range=\(0, 1\)",
             ),
             ([0.0, 255.0], "dynamic", None, r"got torch\.float64 values 0 to 255\. Use range="),
             ([0, 255], "threshold", None, r"got torch\.int64 values 0 to 255"),
