@@ -65,6 +65,8 @@ def _refuse_dark(preparation: Preparation, found: Extent) -> None:
     is_grey = preparation.makes_bits or preparation.values.grey is not None
     if is_grey and preparation.range is None and is_dark(found):
         low, high = usual_range(found)
+        if not (preparation.makes_bits or preparation.values.is_closed):
+            low, high = low - 0.5, high + 0.5  # 0 and 1 themselves are no such values
         raise RangeError(
             f"Expected uint8 values of up to 255, which are read as brightness; got {found}, which "
             f"would all be dark. Use range=({low}, {high}), the values that stand for 0 and 1; "

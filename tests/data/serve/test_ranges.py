@@ -41,15 +41,20 @@ def test_a_range_is_suggested(values: Any, dtype: str, expected: tuple[float, fl
     assert usual_range(extent(as_rows(values.astype(dtype)))) == expected
 
 
-@pytest.mark.parametrize("likelihood", ["bernoulli", "continuous-bernoulli", "beta"])
+@pytest.mark.parametrize(
+    ("likelihood", "beyond"), [("bernoulli", 0), ("continuous-bernoulli", 0), ("beta", 0.5)]
+)
 @pytest.mark.parametrize("most", [2, 16, 127])
-def test_values_that_would_all_be_dark_need_a_range(likelihood: str, most: int) -> None:
+def test_values_that_would_all_be_dark_need_a_range(
+    likelihood: str, beyond: float, most: int
+) -> None:
     found = extent(as_rows(torch.arange(most + 1).byte()))
-    with pytest.raises(RangeError, match=rf"would all be dark. Use range=\(0, {most}\)") as error:
+    expected = (-beyond, most + beyond)
+    with pytest.raises(RangeError, match=r"would all be dark. Use range=\(") as error:
         choose(found, likelihood=likelihood)
-    assert error.value.range == (0, most)
-    for low, high in ((0, most), (0, 255)):
-        assert choose(found, range=(low, high), likelihood=likelihood).range == (low, high)
+    assert error.value.range == expected
+    for range in (expected, (0 - beyond, 255)):
+        assert choose(found, range=range, likelihood=likelihood).range == range
 
 
 @pytest.mark.parametrize("likelihood", ["poisson", "normal", "categorical"])
