@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,31 +26,32 @@ class RealData:
     kinds: Any
     """What the simple models take each column for: "real", "level" or "bit"; "words" for counts."""
     settings: dict[str, Any]
-    """The settings that a user must name, such as `likelihood`."""
+    """The settings that a user must name, such as `likelihood`, where `pdvae data` suggests none."""
     names: list[str] | None = None
     labels: Any = None
     """(N,) classes, which no model sees."""
     num_test: int | None = None
     """The number of last rows that are the test rows; None for a split at random."""
-
-
-def encoded(table: pd.DataFrame, kinds: dict[str, str]) -> pd.DataFrame:
-    """Rows without gaps, strings and levels as 0, 1, ... in their sorted order."""
-    table = table[list(kinds)].dropna()
-    for name, kind in kinds.items():
-        if kind != "real":
-            table[name] = pd.Categorical(table[name]).codes
-    return table.astype(float)
+    words: dict[str, list[str]] = field(default_factory=dict)
+    """The names of the levels 0, 1, ... of each column that holds names in the user's file."""
 
 
 def of_table(table: pd.DataFrame, kinds: dict[str, str], label: str | None = None) -> RealData:
-    """A table with columns of several kinds."""
-    rows = encoded(table, kinds)
+    """A table with columns of several kinds; levels as 0, 1, ... in their sorted order."""
+    rows = table[list(kinds)].dropna()
+    words: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        if kind != "real":
+            levels = pd.Categorical(rows[name])
+            if isinstance(levels.categories[0], str):
+                words[name] = list(levels.categories)
+            rows[name] = levels.codes
+    rows = rows.astype(float)
     labels = None
     if label is not None:
         labels = pd.Categorical(table.loc[rows.index, label]).codes
     return RealData(
-        rows.to_numpy(), list(kinds.values()), {"likelihood": "mixed"}, list(kinds), labels
+        rows.to_numpy(), list(kinds.values()), {}, list(kinds), labels, words=words
     )
 
 
@@ -63,7 +64,7 @@ def of_sklearn(name: str) -> Callable[[argparse.Namespace], RealData]:
         data = getattr(sklearn.datasets, f"load_{name}")()
         names = [str(column).replace(" ", "_") for column in data.feature_names]
         kinds = ["real"] * data.data.shape[1]
-        return RealData(data.data, kinds, {"likelihood": "normal"}, names, data.target)
+        return RealData(data.data, kinds, {}, names, data.target)
 
     return load
 
@@ -101,9 +102,7 @@ def weather(args: argparse.Namespace) -> RealData:
     from vega_datasets import data
 
     names = ("precipitation", "temp_max", "temp_min", "wind")
-    found = of_table(data.seattle_weather(), dict.fromkeys(names, "real"), "weather")
-    found.settings = {"likelihood": "normal"}
-    return found
+    return of_table(data.seattle_weather(), dict.fromkeys(names, "real"), "weather")
 
 
 def voters(args: argparse.Namespace) -> RealData:

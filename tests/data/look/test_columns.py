@@ -150,6 +150,26 @@ def test_a_scan_shows_the_kind_of_each_column_and_what_to_try(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "gap", "likelihood"),
+    [
+        (80, 8, False, "correlated-normal"),
+        (80, 7, False, "normal"),
+        (79, 8, False, "normal"),
+        (80, 8, True, "normal"),
+    ],
+)
+def test_many_real_columns_are_taken_as_correlated(
+    rows: int, columns: int, gap: bool, likelihood: str
+) -> None:
+    x = np.random.default_rng(0).normal(size=(rows, columns))
+    x[3, 2] = np.nan if gap else 0.5
+    names = [f"column {j}" for j in range(columns)]
+    fit = suggest(scan(rows_of(pd.DataFrame(x, columns=names))))
+    assert fit is not None
+    assert fit.likelihood == likelihood
+
+
+@pytest.mark.parametrize(
     ("values", "likelihood"),
     [
         ({"a": [0, 1, 1], "b": ["u", "v", "u"]}, "bernoulli"),
