@@ -26,7 +26,7 @@ class RealData:
     kinds: Any
     """What the simple models take each column for: "real", "level" or "bit"; "words" for counts."""
     settings: dict[str, Any]
-    """The settings that a user must name, such as `likelihood`, where `pdvae data` suggests none."""
+    """The settings that a user must name, such as `likelihood`, beside what `pdvae data` says."""
     names: list[str] | None = None
     labels: Any = None
     """(N,) classes, which no model sees."""
@@ -50,9 +50,7 @@ def of_table(table: pd.DataFrame, kinds: dict[str, str], label: str | None = Non
     labels = None
     if label is not None:
         labels = pd.Categorical(table.loc[rows.index, label]).codes
-    return RealData(
-        rows.to_numpy(), list(kinds.values()), {}, list(kinds), labels, words=words
-    )
+    return RealData(rows.to_numpy(), list(kinds.values()), {}, list(kinds), labels, words=words)
 
 
 def of_sklearn(name: str) -> Callable[[argparse.Namespace], RealData]:
