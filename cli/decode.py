@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,19 +13,19 @@ from .options import (
     DeviceOption,
     ForceOption,
     KeyOption,
+    LevelProbabilitiesOption,
     MeansOption,
     SeedOption,
     TrustOption,
 )
 from .pictures import own_settings
-from .rows import failed_writes, file_for, only_images, open_run, weights_of
+from .rows import check_probabilities, failed_writes, file_for, only_images, open_run, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from torch import Tensor
 
     from pyro_dvae import Run
+    from pyro_dvae.runs import NamedRows
     from pyro_dvae.runs.tables import CodeTable
 
 _DRAWN = 100
@@ -51,6 +51,7 @@ def decode(
     ],
     key: KeyOption = None,
     means: MeansOption = True,
+    probabilities: LevelProbabilitiesOption = False,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
@@ -58,7 +59,7 @@ def decode(
 ) -> None:
     """Decode codes into images, or into rows.
 
-    The order and the labels of the codes are kept.
+    The order of the codes is kept, and so are the columns index, row, id and label beside them.
 
     Example: pdvae decode runs/mnist-d4k8-rloo-1 codes.csv -o images.npz
     """
@@ -67,18 +68,25 @@ def decode(
     if inputs[-1].is_dir():
         fail(f"Expected a file of codes; got the folder {inputs[-1]}. Name the file after the run.")
     file_for(output, (".csv", ".npz", ".npy", ".png"), force)
+    if probabilities:
+        check_probabilities(output, means)
     with user_errors():
+        from pyro_dvae.runs import decoded_rows
         from pyro_dvae.runs.tables import read_codes
 
         loaded, _ = open_run(inputs[0] if len(inputs) == 2 else None, device, trust_code)
         config = loaded.config
         table = read_codes(inputs[-1], config.num_latents, config.num_categories, key)
+        how: dict[str, Any] = {"means": means, "seed": seed, "probabilities": probabilities}
+        rows = decoded_rows(loaded, table.codes, **how) if output.suffix.lower() == ".csv" else None
     title = f"{len(table.codes)} {'means of p(x|z)' if means else 'draws from p(x|z)'}"
     if output.suffix.lower() == ".png":
         only_images(loaded)
         if len(table.codes) > _DRAWN:
             title = f"the first {_DRAWN} of {title}"
         _draw(loaded, table.codes[:_DRAWN], means, seed, title, output)
+    elif rows is not None:
+        _write_csv(loaded, table, rows, output)
     else:
         _write(loaded, table, means, seed, output)
     drawn = "" if means else f", seed {seed}"
@@ -100,42 +108,36 @@ def _draw(run: Run, codes: Tensor, means: bool, seed: int, title: str, output: P
 
 
 def _write(run: Run, table: CodeTable, means: bool, seed: int, output: Path) -> None:
+    """Write an array of data, and beside it what the codes say of each."""
     import torch
 
     from pyro_dvae.runs import decode_blocks, is_nominal, number_labels
     from pyro_dvae.runs.tables import write_rows
 
-    codes, labels, index = table
+    codes, labels, index, about = table
     if isinstance(labels, tuple):
         labels = number_labels(run.data, labels)
+    if index is not None and torch.equal(index, torch.arange(len(codes))):
+        index = None  # it says nothing new
     number, typical = run.config.num_categories, is_nominal(run)
     blocks = decode_blocks(run.vae, codes, number, means=means, seed=seed, typical=typical)
     with failed_writes():
-        if output.suffix.lower() == ".csv":
-            _write_csv(run, blocks, index, table.labels, output)
-            return
-        if index is not None and torch.equal(index, torch.arange(len(codes))):
-            index = None  # it says nothing new, and images alone can be read without --key
-        write_rows(output, "images", blocks, len(codes), labels=labels, index=index)
+        write_rows(output, "images", blocks, len(codes), labels=labels, index=index, others=about)
 
 
-def _write_csv(
-    run: Run,
-    blocks: Iterator[Tensor],
-    index: Tensor | None,
-    labels: Tensor | Sequence[str] | None,
-    output: Path,
-) -> None:
+def _write_csv(run: Run, table: CodeTable, rows: NamedRows, output: Path) -> None:
     """Write the rows of a table, in the order of the codes, with the names of its columns."""
-    from pyro_dvae.runs import column_names, label_column, named_values
+    from pyro_dvae.runs import label_column, name_numbered
     from pyro_dvae.runs.tables import write_csv
 
-    known = {"index": index, label_column(run.data): labels}
+    labels = table.labels
+    known: dict[str, Any] = {"index": table.rows, **table.about}
+    known[label_column(run.data)] = labels if labels is None else name_numbered(run.data, labels)
     beside = {name: list(values) for name, values in known.items() if values is not None}
-    header = [*beside, *column_names(run.data, run.event_shape)]
-    rows = (row for block in blocks for row in named_values(run.data, block))
-    lists = zip(rows, *beside.values(), strict=True)
-    write_csv(output, header, ([*map(_plain, before), *row] for row, *before in lists))
+    lists = zip(rows.cells, *beside.values(), strict=True)
+    lines = ([*map(_plain, before), *row] for row, *before in lists)
+    with failed_writes():
+        write_csv(output, [*beside, *rows.header], lines)
 
 
 def _plain(value: Tensor | str) -> int | str:

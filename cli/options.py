@@ -124,6 +124,14 @@ def run_data(left_out: str | None = None) -> Any:
 
 
 RunDataOption = Annotated[str, run_data()]
+LevelProbabilitiesOption = Annotated[
+    bool,
+    typer.Option(
+        "--probabilities",
+        help="Write the probability of each category of a column of categories, in columns such as "
+        "island=Biscoe, in place of the most probable category. It needs a .csv file.",
+    ),
+]
 CodeDrawsOption = Annotated[
     int,
     typer.Option(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,7 @@ from .options import (
     DeviceOption,
     ForceOption,
     KeyOption,
+    LevelProbabilitiesOption,
     RunArgument,
     RunDataDirOption,
     RunDataOption,
@@ -21,7 +21,7 @@ from .options import (
     TrustOption,
 )
 from .pictures import own_settings
-from .rows import failed_writes, file_for, only_images, open_run, weights_of
+from .rows import check_probabilities, failed_writes, file_for, only_images, open_run, weights_of
 
 if TYPE_CHECKING:
     from pyro_dvae import Run
@@ -53,6 +53,7 @@ def reconstruct(
     output: OutputOption = Path("reconstructions.png"),
     data_dir: RunDataDirOption = None,
     seed: SeedOption = 0,
+    probabilities: LevelProbabilitiesOption = False,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
@@ -69,6 +70,8 @@ def reconstruct(
     if num is not None and not 1 <= num <= (_MOST if is_picture else num):
         fail(f"Expected -n from 1 to {_MOST}; got {num}. Change it.")
     file_for(output, (".png", ".csv"), force)
+    if probabilities:
+        check_probabilities(output)
     with user_errors():
         loaded, _ = open_run(run, device, trust_code)
         if is_picture:
@@ -78,7 +81,7 @@ def reconstruct(
     if is_picture:
         _draw(loaded, rows, number, seed, output)
     else:
-        _write(loaded, rows, number, output)
+        _write(loaded, rows, number, probabilities, output)
     what = f"images of {rows.name}, means and draws of p(x|z)"
     if not is_picture:
         what = f"rows of {rows.name}, means of p(x|z)"
@@ -104,45 +107,12 @@ def _draw(run: Run, rows: PreparedRows, number: int, seed: int, output: Path) ->
         save_figure(reconstruction_figure(run.vae, shown, x.to(target), seed, shade), output)
 
 
-def _write(run: Run, rows: PreparedRows, number: int, output: Path) -> None:
+def _write(run: Run, rows: PreparedRows, number: int, probabilities: bool, output: Path) -> None:
     """Write each row as it is, and as the model makes it of its most probable code."""
-    import torch
-
-    from pyro_dvae.runs import (
-        beside,
-        column_names,
-        decode_blocks,
-        encode_blocks,
-        is_nominal,
-        named_values,
-    )
+    from pyro_dvae.runs import reconstructed_rows
     from pyro_dvae.runs.tables import write_csv
 
-    names = column_names(run.data, run.event_shape)
-    known = {name: list(values)[:number] for name, values in beside(run.data, rows).items()}
-    header = ["index", *known, *names, *(f"{name}_reconstructed" for name in names)]
-
-    def lines() -> Iterator[list[Any]]:
-        start, number_of = 0, run.config.num_categories
-        for codes in encode_blocks(run.vae, rows.x):
-            made = torch.cat(
-                list(decode_blocks(run.vae, codes, number_of, typical=is_nominal(run)))
-            )
-            stop = min(start + len(codes), number)
-            its = zip(
-                named_values(run.data, rows.x[start:stop].cpu()),
-                named_values(run.data, made[: stop - start]),
-                strict=True,
-            )
-            for i, (row, again) in enumerate(its, start):
-                yield [i, *(_plain(values[i]) for values in known.values()), *row, *again]
-            if stop == number:
-                return
-            start = stop
-
-    with user_errors(), failed_writes():
-        write_csv(output, header, lines())
-
-
-def _plain(value: Any) -> int | str:
-    return value if isinstance(value, str) else int(value)
+    with user_errors():
+        header, cells = reconstructed_rows(run, rows, number, probabilities=probabilities)
+        with failed_writes():
+            write_csv(output, header, cells)

@@ -24,6 +24,14 @@ def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
     new_output(path, force)
 
 
+def check_probabilities(output: Path, means: bool = True) -> None:
+    """Refuse --probabilities for another output than rows of means."""
+    if output.suffix.lower() != ".csv":
+        fail(f"Expected a .csv file with --probabilities; got {output}. Change its suffix.")
+    if not means:
+        fail("Expected --means with --probabilities; got --draws. Leave one out.")
+
+
 def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run, Any]:
     """The run in a folder with its model on the device, and the device. None is the newest run."""
     from .devices import pick_device

@@ -13,6 +13,7 @@ from pyro_dvae.runs.config import (
     own_code,
     preparation_of,
 )
+from pyro_dvae.runs.decoded import NamedRows, decoded_rows, reconstructed_rows
 from pyro_dvae.runs.estimators import estimator_of
 from pyro_dvae.runs.filled import Filled, column_number, fill_rows, filled_table, predict_rows
 from pyro_dvae.runs.info import RunInfo
@@ -28,6 +29,7 @@ from pyro_dvae.runs.named import (
     beside,
     column_names,
     label_column,
+    name_numbered,
     named_labels,
     named_values,
     number_labels,
@@ -55,6 +57,7 @@ __all__ = [
     "DataRecord",
     "ExplainedRow",
     "Filled",
+    "NamedRows",
     "PreparedRows",
     "Run",
     "RunInfo",
@@ -70,6 +73,7 @@ __all__ = [
     "column_number",
     "data_to_json",
     "decode_blocks",
+    "decoded_rows",
     "describe_split",
     "encode_blocks",
     "estimator_of",
@@ -84,6 +88,7 @@ __all__ = [
     "load_run",
     "model_batch",
     "model_labels",
+    "name_numbered",
     "named_labels",
     "named_values",
     "new_model",
@@ -97,6 +102,7 @@ __all__ = [
     "read_epochs",
     "read_evaluation",
     "read_state",
+    "reconstructed_rows",
     "refuse_bytes",
     "refuse_too_large",
     "resolve_settings",

@@ -93,6 +93,20 @@ def named_labels(
     return [known_names[i] if -1 <= i < len(names) else str(i) for i in labels.tolist()]
 
 
+def name_numbered(data: DataRecord, labels: Tensor | Sequence[str]) -> Tensor | Sequence[str]:
+    """(N,) the names of classes 0, 1, ... of the run, where these are no numbers.
+
+    Args:
+        data: the record of the run's data.
+        labels: (N,) as `encode` writes them, in a .npz file as the classes 0, 1, ...; or names,
+            which stay as they are.
+    """
+    names = data.label_names
+    if not isinstance(labels, Tensor) or not names or all_numbers(names):
+        return labels
+    return named_labels(data, labels)
+
+
 def number_labels(data: DataRecord, labels: Sequence[str]) -> Tensor | None:
     """(N,) the classes 0, 1, ... that names stand for; None if one is no class of the run."""
     number = {name: i for i, name in enumerate(data.label_names or ())}

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pyro_dvae.data import DataError, load_array
 from pyro_dvae.data.read.errors import regular_file, user_path
+from pyro_dvae.data.read.npy import check_npz
 from pyro_dvae.runs.storage import write_atomically
 
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
@@ -34,6 +35,8 @@ class CodeTable(NamedTuple):
     """(N,) int64, or the names of classes."""
     rows: Tensor | None
     """(N,) int64, the row that each had among these data; None where the file does not tell."""
+    about: dict[str, Tensor | tuple[str, ...]]
+    """The columns "row" and "id" of the file, (N,), where it has them: int64, or texts."""
 
 
 def read_codes(
@@ -43,7 +46,8 @@ def read_codes(
 
     Args:
         path: A `.csv` with the columns z1 to zD, and perhaps `index`, `row`, `id` and `label`, in
-            any order; or a `.npz` or `.npy` of integers (N, D).
+            any order; or a `.npy` of integers (N, D), or a `.npz` with such an array, and perhaps
+            `labels`, `row` and `id`.
         num_latents: D.
         num_categories: K.
         key: The name of the array, where a `.npz` holds several.
@@ -64,7 +68,7 @@ def read_codes(
         raise DataError(f"Expected no key for the CSV file {path}; got {key!r}. Leave it out.")
     try:
         with regular_file(path).open(newline="", encoding="utf-8-sig") as file:
-            columns, names = _read_columns(csv.reader(file), path, num_latents, num_categories)
+            columns, texts = _read_columns(csv.reader(file), path, num_latents, num_categories)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = textwrap.shorten(reason, 150, placeholder=" ...")
@@ -72,7 +76,8 @@ def read_codes(
             f"Expected a CSV table of codes; got {path} ({reason}). Check the path, or encode anew."
         ) from error
     codes = torch.stack([columns[name] for name in code_columns((num_latents,))], 1)
-    return CodeTable(codes, names or columns.get("label"), columns.get("index"))
+    known = {name: _numbers_of(column) for name, column in texts.items()}
+    return CodeTable(codes, known.pop("label", None), columns.get("index"), known)
 
 
 def write_rows(
@@ -197,7 +202,8 @@ def _write_npy(file: IO[bytes], shape: tuple[int, ...], blocks: Iterable[Tensor]
 
 def _read_columns(
     lines: Iterator[list[str]], path: Path, num_latents: int, num_categories: int
-) -> tuple[dict[str, Tensor], tuple[str, ...] | None]:
+) -> tuple[dict[str, Tensor], dict[str, list[str]]]:
+    """The columns of codes and the index, and as texts those of the label, the row and the id."""
     header = [name.strip() for name in next(lines, [])]
     wanted = code_columns((num_latents,))
     known = {*wanted, "index", "row", "id", "label"}
@@ -208,8 +214,8 @@ def _read_columns(
             f"beside them, in {path}; got {got}. Take codes of this model, as category indices and "
             "with commas between."
         )
-    values = {name: array("q") for name in header if name not in ("id", "row")}
-    labels: list[str] = []  # which may be names
+    texts: dict[str, list[str]] = {name: [] for name in ("label", "row", "id") if name in header}
+    values = {name: array("q") for name in header if name not in texts}
     for number, cells in enumerate(lines, 2):
         if not cells:
             continue
@@ -220,9 +226,8 @@ def _read_columns(
             )
         for name, cell in zip(header, cells, strict=True):
             is_code = name in wanted
-            if name == "label":
-                labels.append(cell.strip())
-            if name not in values or name == "label":
+            if name in texts:
+                texts[name].append(cell.strip())
                 continue
             if not _WHOLE.fullmatch(cell) or (is_code and not 0 <= int(cell) < num_categories):
                 kind = f"categories 0 to {num_categories - 1}" if is_code else "whole numbers"
@@ -234,15 +239,16 @@ def _read_columns(
             values[name].append(int(cell))
     if not values["z1"]:
         raise DataError(f"Expected at least one row in {path}; got the header alone. Add codes.")
-    names = None
-    if labels and all(map(_WHOLE.fullmatch, labels)):
-        values["label"] = array("q", map(int, labels))
-    elif labels:
-        names = tuple(labels)
-    read = {name: column for name, column in values.items() if len(column)}
     return {
-        name: torch.frombuffer(column, dtype=torch.int64) for name, column in read.items()
-    }, names
+        name: torch.frombuffer(column, dtype=torch.int64) for name, column in values.items()
+    }, texts
+
+
+def _numbers_of(texts: Sequence[str]) -> Tensor | tuple[str, ...]:
+    """The whole numbers that all texts are, int64; the texts themselves where one is none."""
+    if not all(map(_WHOLE.fullmatch, texts)):
+        return tuple(texts)
+    return torch.tensor([int(text) for text in texts], device="cpu")
 
 
 def _read_array(path: Path, num_latents: int, num_categories: int, key: str | None) -> CodeTable:
@@ -262,4 +268,20 @@ def _read_array(path: Path, num_latents: int, num_categories: int, key: str | No
             f"{int(codes[row, latent])} in row {row} (counted from 0), column z{latent + 1}. Mend "
             "the row."
         )
-    return CodeTable(codes, labels, None)
+    return CodeTable(codes, labels, None, _beside_codes(path, len(codes)))
+
+
+def _beside_codes(path: Path, num_codes: int) -> dict[str, Tensor | tuple[str, ...]]:
+    """The arrays "row" and "id" of a file of codes, where it has them and they have N elements."""
+    if path.suffix.lower() != ".npz":
+        return {}
+    with np.load(path, allow_pickle=False) as archive:
+        names = [name for name in ("row", "id") if name in archive.files]
+        for name in names:
+            check_npz(archive.zip, name, str(path))
+        found = {name: archive[name] for name in names}
+    return {
+        name: _numbers_of([str(value) for value in values])
+        for name, values in found.items()
+        if values.shape == (num_codes,)
+    }

@@ -18,6 +18,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 SMALL = ["--likelihood=mixed", "--hidden=4", "--latents=2", "--categories=3", "--device=cpu"]
 SMALL += ["--epochs=2", "--batch-size=8"]
+LOGICAL = (False, True)
 
 
 @pytest.fixture(autouse=True)
@@ -247,3 +248,57 @@ def test_traverse_of_a_table_takes_other_data(pdvae: Run, birds: pd.DataFrame) -
         assert (status, err.count("\n")) == (2, 1)
         assert words in err
     assert not Path("new.csv").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_decoded_rows_keep_their_identity(pdvae: Run, birds: pd.DataFrame, suffix: str) -> None:
+    assert pdvae("encode", "run", "-o", f"codes{suffix}")[0] == 0
+    assert pdvae("encode", "run", "-o", "test.csv")[0] == 0
+    test = pd.read_csv("test.csv")
+    about = ["row", "id", "sex"] if suffix == ".npz" else ["index", "row", "id", "sex"]
+    options: list[list[str]] = [[], ["--draws"], ["--probabilities"]]
+    for more in options:
+        command = ["decode", "run", f"codes{suffix}", *more, "-o", "rows.csv", "--force"]
+        assert pdvae(*command)[0] == 0
+        rows = pd.read_csv("rows.csv")
+        assert [*rows.columns][: len(about)] == about
+        for column in ("row", "id"):
+            assert rows[column].tolist() == test[column].tolist()
+        assert rows["sex"].tolist() == birds["sex"][rows["row"]].tolist()
+    islands = [column for column in rows.columns if column.startswith("island=")]
+    assert islands == ["island=Biscoe", "island=Dream", "island=Torgersen"]
+    assert rows[islands].sum(axis=1).tolist() == pytest.approx([1] * len(rows), abs=1e-6)
+    assert pdvae("decode", "run", f"codes{suffix}", "-o", "rows.npz")[0] == 0
+    with np.load("rows.npz", allow_pickle=False) as arrays:
+        assert arrays.files == ["images", "labels", "row", "id"]
+        assert arrays["row"].tolist() == test["row"].tolist()
+        assert arrays["id"].tolist() == test["id"].tolist()
+    assert len(load_array(Path("rows.npz")).values) == len(test)  # without --key
+
+
+def test_reconstructed_rows_are_beside_the_rows_as_stored(pdvae: Run, birds: pd.DataFrame) -> None:
+    command = ["reconstruct", "run", "--data=birds.csv", "--force", "-o", "made.csv"]
+    assert pdvae(*command)[0] == 0
+    made = pd.read_csv("made.csv", dtype=str)
+    assert (
+        made["mass"].tolist()
+        == pd.read_csv("birds.csv", dtype=str)["mass"].str.rstrip("0").str.rstrip(".").tolist()
+    )
+    assert made["id"].tolist() == birds["who"].tolist()
+    assert pdvae(*command, "--probabilities", "-n3")[0] == 0
+    shown = pd.read_csv("made.csv")
+    islands = [f"island_reconstructed={name}" for name in ("Biscoe", "Dream", "Torgersen")]
+    assert [*shown.columns][-6:-1] == [*islands, *(f"adult_reconstructed={x}" for x in LOGICAL)]
+    best = shown[islands].idxmax(axis=1).str.partition("=")[2]
+    assert best.tolist() == made["island_reconstructed"].tolist()[:3]
+    for arguments, message in (
+        (
+            ["decode", "run", "codes.csv", "-o", "x.npz"],
+            "Expected a .csv file with --probabilities",
+        ),
+        (["decode", "run", "codes.csv", "-o", "x.csv", "--draws"], "got --draws. Leave one out."),
+        (["reconstruct", "run", "-o", "x.png"], "Expected a .csv file with --probabilities"),
+    ):
+        status, _, err = pdvae(*arguments, "--probabilities")
+        assert (status, err.count("\n")) == (2, 1)
+        assert message in err

@@ -88,7 +88,7 @@ def test_options_of_one_name_have_the_same_words() -> None:
     # These mean different things: what is written, of which model, how many of what, and how rows
     # are kept apart or which of them are looked at.
     own = {"--batch-size", "--data", "--data-dir", "--force", "--input", "--iw-samples", "--num"}
-    assert differ <= own | {"--means", "--draws", "--output", "--split"}
+    assert differ <= own | {"--means", "--draws", "--output", "--probabilities", "--split"}
 
 
 def test_options_of_fit_are_in_groups(show: Callable[..., str]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ FIRST = "index,label,z1,z2\n"
 def test_codes_come_back(tmp_path: Path, suffix: str, labels: Tensor | None, rows: int) -> None:
     path = tmp_path / f"codes{suffix}"
     write_rows(path, "codes", CODES.split(rows), len(CODES), labels=labels)
-    codes, read_labels, places = read_codes(path, 2, 3)
+    codes, read_labels, places, _ = read_codes(path, 2, 3)
     assert torch.equal(codes, CODES)
     assert codes.dtype == torch.int64
     if labels is None or suffix == ".npy":
@@ -60,10 +61,17 @@ def test_arrays_are_those_of_numpy(
 def test_which_datum_a_row_is(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"codes{suffix}"
     names = ("a", "b, c", "a", '"d"', "a")
-    others = {"row": 10 * torch.arange(5), "id": ("u", "v", "w", "x", 'y"'), "label": names}
+    others: dict[str, Any] = {
+        "row": 10 * torch.arange(5),
+        "id": ("u", "v", "w", "x", 'y"'),
+        "label": names,
+    }
     write_rows(path, "codes", CODES.split(2), 5, labels=LABELS, others=others)
-    codes, labels, index = read_codes(path, 2, 3)
+    codes, labels, index, about = read_codes(path, 2, 3)
     assert torch.equal(codes, CODES)
+    assert [*about] == ["row", "id"]
+    assert torch.equal(torch.as_tensor(about["row"]), others["row"])
+    assert about["id"] == others["id"]
     if suffix == ".csv":
         assert (labels, index.tolist() if index is not None else None) == (names, [*range(5)])
         table = pd.read_csv(path)
@@ -109,7 +117,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
     path = tmp_path / "codes.csv"
     # As spreadsheets save them: a byte order mark, other line ends and order, blanks, empty lines.
     path.write_bytes(b"\xef\xbb\xbfz2, label,z1\r\n2, 7,0\r\n\r\n1,-5, 1\r\n\r\n")
-    codes, labels, places = read_codes(path, 2, 3)
+    codes, labels, places, _ = read_codes(path, 2, 3)
     assert codes.tolist() == [[0, 2], [1, 1]]
     assert labels is not None
     assert labels.tolist() == [7, -5]
@@ -197,7 +205,7 @@ def test_several_arrays_need_a_key(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=CODES, b=CODES.flip(0), y=LABELS)
     with pytest.raises(DataError, match="Name one with key="):
         read_codes(tmp_path / "two.npz", 2, 3)
-    codes, labels, _ = read_codes(tmp_path / "two.npz", 2, 3, "b")
+    codes, labels, *_ = read_codes(tmp_path / "two.npz", 2, 3, "b")
     assert torch.equal(codes, CODES.flip(0))
     assert torch.equal(labels, LABELS)
 
