@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from contextlib import ExitStack
@@ -180,6 +181,8 @@ def _draw(training: RunTrainer, *, quiet: bool = False) -> None:
     if datum_name(shape) != "image":
         if not quiet:
             print(f"data of shape {shape} are no images: of the pictures only elbo.png was drawn")
+            if len(shape) == 1:
+                print(f"what the categories mean: pdvae traverse {shlex.quote(str(folder))}")
         return
     shown, x = (
         images.to(training.trainer.device) for images in example_images(run, training.splits)

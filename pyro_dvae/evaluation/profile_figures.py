@@ -119,6 +119,16 @@ class Profile:
         p = self.class_counts[0].sum(0) / self.class_counts[0].sum()
         return -torch.where(p > 0, p * p.log(), 0).sum().item()
 
+    def largest(self, latent: int, num: int = 32) -> list[int]:
+        """The used categories with the most rows, in the order of their numbers.
+
+        Args:
+            latent: d, from 0.
+            num: the largest number of categories.
+        """
+        order = self.sizes[latent].argsort(descending=True, stable=True)[:num].tolist()
+        return sorted(k for k in order if self.used[latent, k])
+
     def distinctive(self, latent: int, category: int, num: int = 3) -> list[int]:
         """The numbers of the features that set a category most apart, at most one per column.
 

@@ -9,6 +9,9 @@ from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION
 if TYPE_CHECKING:
     from pyro_dvae.evaluation.profile_figures import Profile
 
+_MOST_CLASSES = 20
+"""More classes than this are not printed."""
+
 
 def profile_text(profile: Profile, num: int = 3) -> str:
     """Lines that say how many rows each category has, and what sets it apart from all rows.
@@ -42,11 +45,9 @@ def _latent(profile: Profile, d: int, num: int) -> list[str]:
         else f", and {told[d]:.2f} of {possible:.2f} nats about {profile.class_column}"
     )
     lines = [f"z{d + 1} tells {profile.information[d]:.2f} nats about a row{about}"]
-    unused = []
-    for k, size in enumerate(profile.sizes[d].tolist()):
-        if not profile.used[d, k]:
-            unused.append(str(k))
-            continue
+    shown = profile.largest(d)
+    for k in shown:
+        size = profile.sizes[d, k].item()
         apart = [_feature(profile, d, k, i) for i in profile.distinctive(d, k, num)]
         share = f"{100 * size / profile.num_data:.0f} %"
         lines.append(
@@ -56,9 +57,15 @@ def _latent(profile: Profile, d: int, num: int) -> list[str]:
         typical = profile.typical_rows(d, k)
         if typical:
             lines.append(f"    typical rows: {', '.join(typical)}")
+    more = int(profile.used[d].sum()) - len(shown)
+    if more:
+        lines.append(f"  and {more} more categories with fewer rows")
+    unused = [str(k) for k, used in enumerate(profile.used[d].tolist()) if not used]
     if unused:
         lines.append(f"  unused categories: {', '.join(unused)}")
-    return lines if told is None else [*lines, *_classes(profile, d)]
+    if told is None or len(profile.classes) > _MOST_CLASSES:
+        return lines
+    return [*lines, *_classes(profile, d, shown)]
 
 
 def _feature(profile: Profile, d: int, k: int, i: int) -> str:
@@ -75,13 +82,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _classes(profile: Profile, d: int) -> list[str]:
-    """The number of rows of each category and class."""
+def _classes(profile: Profile, d: int, shown: list[int]) -> list[str]:
+    """The number of rows of each category shown and each class."""
     assert profile.class_counts is not None
     rows = [[f"rows per {profile.class_column}", *profile.classes]]
-    for k, counts in enumerate(profile.class_counts[d].tolist()):
-        if profile.used[d, k]:
-            rows.append([f"category {k}", *(f"{count:,.1f}" for count in counts)])
+    for k in shown:
+        counts = profile.class_counts[d, k].tolist()
+        rows.append([f"category {k}", *(f"{count:,.1f}" for count in counts)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "

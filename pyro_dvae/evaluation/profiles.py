@@ -88,6 +88,8 @@ def profile(
     described = torch.cat([_described(table[:, i], its) for i, its in enumerate(found)], 1)
     members, classes = _members(labels, class_names, len(x))
     whole = described.nanmean(0)
+    spread = (described - whole).square().nanmean(0).sqrt()
+    same = spread <= 1e-12 * whole.abs()  # by rounding alone
     totals = _Totals(described - whole, members, num_typical)
     for log_q in _marginals(vae, x):
         totals.add(log_q)
@@ -100,7 +102,7 @@ def profile(
             for level in (its or [None])
         ),
         whole=whole,
-        spread=(described - whole).square().nanmean(0).sqrt(),
+        spread=spread.masked_fill(same, 0),
         sizes=totals.sizes,
         means=whole + totals.moments / totals.weights,
         weights=totals.weights,
@@ -173,10 +175,10 @@ def _weighted(q: Tensor, values: Tensor) -> Tensor:
 
 
 def _others(log_q: Tensor) -> Tensor:
-    """Log (1 - q), by the other categories: many q are 1 in single precision."""
-    each = log_q.unsqueeze(-2).repeat_interleave(log_q.shape[-1], -2)
-    each.diagonal(dim1=-2, dim2=-1).fill_(-math.inf)
-    return each.logsumexp(-1)
+    """Log (1 - q); of the most probable category by the others, for many q are 1 when rounded."""
+    top = log_q.argmax(-1, keepdim=True)
+    rest = log_q.scatter(-1, top, -math.inf).logsumexp(-1, keepdim=True)
+    return (-log_q.exp()).log1p().scatter(-1, top, rest)
 
 
 def _fitting(argument: str, names: Sequence[str] | None, number: int) -> tuple[str, ...] | None:

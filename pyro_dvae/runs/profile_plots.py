@@ -46,7 +46,7 @@ def profile_figure(profile: Profile) -> Figure:
         profile = profile.with_classes()
         shown += range(number, len(profile.features))
     latents = _latents(profile)
-    used = [profile.used[d].nonzero().flatten().tolist() for d in latents]
+    used = [profile.largest(d) for d in latents]
     most = max(map(len, used)) + 1
     per_line = min(len(latents), max(1, _CELLS_PER_LINE // most))
     lines = -(-len(latents) // per_line)
@@ -135,7 +135,9 @@ def _show(
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title(f"z{d + 1}: {profile.information[d]:.2f} nats", fontsize=8)
+    number = int(profile.used[d].sum())
+    of = f", {len(used)} of {number} categories" if len(used) < number else ""
+    axes.set_title(f"z{d + 1}: {profile.information[d]:.2f} nats{of}", fontsize=8)
     return image
 
 

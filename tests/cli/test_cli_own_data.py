@@ -76,6 +76,7 @@ def test_any_shape_trains_is_evaluated_and_encoded(
     is_picture = len(event) == 2 or (len(event) == 3 and event[0] in (1, 3))
     assert Path("run/samples.png").exists() == is_picture
     assert ("are no images: of the pictures only elbo.png was drawn" in out) != is_picture
+    assert ("what the categories mean: pdvae traverse run\n" in out) == (len(event) == 1)
     status, out, err = pdvae("encode", "run", "--data=x.npy", "-ocodes.csv")
     assert (status, err) == (0, "")
     assert len(Path("codes.csv").read_text().splitlines()) == num + 1

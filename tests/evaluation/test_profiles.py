@@ -214,6 +214,27 @@ def test_the_text_says_what_sets_each_category_apart() -> None:
     assert none.distinctive(0, 0) == []  # it is 1.73 off
 
 
+def test_many_categories_and_classes_are_cut() -> None:
+    q = torch.eye(40).unsqueeze(1).repeat(2, 1, 1)
+    q = torch.cat([q, q[7:]])  # the last 33 categories have three rows, the first 7 two
+    vae, x = known(q.tolist())
+    found = profile(vae, x, torch.arange(len(x)) % 20)
+    assert found.largest(0) == [*range(7, 39)]
+    assert found.largest(0, 34) == [0, *range(7, 40)]
+    lines = str(found).split("\n")
+    assert sum(line.startswith("  category 8") for line in lines) == 2  # and its classes
+    assert "  and 8 more categories with fewer rows" in lines
+    many = profile(vae, x, torch.arange(len(x)) % 21)
+    assert not any(line.startswith("  rows per label") for line in str(many).split("\n"))
+
+
+def test_a_column_of_one_number_sets_nothing_apart() -> None:
+    vae, x = known(SURE * 3)
+    found = profile(vae, x, values=torch.full((12, 1), 0.1, dtype=torch.float64) * 3)
+    assert found.spread.tolist() == [0]
+    assert found.differences[0, :2].tolist() == [[0], [0]]
+
+
 def test_lines_are_a_table_without_nan() -> None:
     vae, x = known(SURE)
     values = torch.tensor([[1.0, NAN], [3.0, NAN], [5.0, 0.0], [7.0, 1.0]])

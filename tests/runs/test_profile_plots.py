@@ -106,3 +106,13 @@ def test_many_features_become_those_that_differ_most() -> None:
     assert "the features that differ most" in figure.get_suptitle()
     figure = profile_figure(made([[1.0, 1.0]], features[:9], [0.5]))
     assert rows_of(figure.axes[0]) == [f"kind={i}" for i in range(3, 9)]
+
+
+def test_many_categories_become_the_largest() -> None:
+    profile = made([[float(k) for k in range(1, 41)]], BASIC, [0.5])
+    axes = profile_figure(profile).axes[0]
+    assert axes.get_title() == "z1: 0.50 nats, 32 of 40 categories"
+    assert [label.get_text().partition("\n")[0] for label in axes.get_xticklabels()] == [
+        "all",
+        *map(str, range(8, 40)),
+    ]
