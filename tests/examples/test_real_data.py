@@ -57,9 +57,9 @@ def test_a_file_has_the_names_that_a_user_has(example: ModuleType, tmp_path: Pat
     ]
     assert example.suggested(path) == {"likelihood": "mixed"}
     real = example.RealData(
-        np.random.default_rng(0).normal(size=(90, 9)), ["real"] * 9, {}, [*"abcdefghi"]
+        np.random.default_rng(0).normal(size=(135, 9)), ["real"] * 9, {}, [*"abcdefghi"]
     )
-    path = example.write(tmp_path, "real", real, np.arange(90))
+    path = example.write(tmp_path, "real", real, np.arange(135))
     assert example.suggested(path) == {"likelihood": "correlated-normal"}
 
 

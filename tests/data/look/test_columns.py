@@ -152,10 +152,10 @@ def test_a_scan_shows_the_kind_of_each_column_and_what_to_try(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("rows", "columns", "gap", "likelihood"),
     [
-        (80, 8, False, "correlated-normal"),
-        (80, 7, False, "normal"),
-        (79, 8, False, "normal"),
-        (80, 8, True, "normal"),
+        (120, 8, False, "correlated-normal"),
+        (120, 7, False, "normal"),
+        (119, 8, False, "normal"),
+        (120, 8, True, "normal"),
     ],
 )
 def test_many_real_columns_are_taken_as_correlated(
