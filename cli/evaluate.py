@@ -112,7 +112,7 @@ def evaluate(
     else:
         report(scores, part, config, datum_name(loaded.event_shape))
         if collapse is not None:
-            print(with_options(collapse))
+            print(collapse)
     if part in PARTS:
         _store(loaded, part, scores)
 
@@ -169,7 +169,8 @@ def _collapse(scores: Evaluation, epochs: list[EpochRecord], epoch: int) -> str 
     rows = [record.validation_information for record in epochs]
     known = [row for row in rows if row is not None]
     before = known[: epoch - 1] if len(known) == len(rows) >= epoch > 0 else []
-    return describe_collapse([*before, scores.information_per_latent])
+    collapse = describe_collapse([*before, scores.information_per_latent])
+    return None if collapse is None else with_options(collapse)
 
 
 def _content(run: Run, part: str, scores: Evaluation, collapse: str | None) -> dict[str, Any]:

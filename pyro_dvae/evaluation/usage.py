@@ -17,7 +17,7 @@ ACTIVE_INFORMATION = 0.01
 
 _ADVICE = (
     "Try more epochs with a longer patience, such as epochs=400 and patience=200 if an epoch has "
-    "few steps; a higher free_bits, more particles, a lower learning rate, or fewer latents."
+    "few steps; more free bits, more particles, a lower learning rate, or fewer latents."
 )
 """The first was tried on a table of 178 rows: 0 of 4 latents were active, and then 4 of 4."""
 

@@ -175,9 +175,12 @@ def test_evaluate_says_since_when_a_latent_has_collapsed(pdvae: Run) -> None:
     # The weights of epoch 2 as they are, not what the metrics say of them.
     assert "(z1 since epoch 2, z2 since epoch 1)" in out.splitlines()[-1]
     assert "0 of 2 latents active" in out
+    assert "such as --epochs 400 and --patience 200 if" in out
     Path("run/metrics.jsonl").unlink()
     _, out, _ = pdvae("evaluate", "run", "--iw-samples", "0", "--json")
-    assert "(z1, z2)" in json.loads(out)["collapse"]
+    collapse = json.loads(out)["collapse"]
+    assert "(z1, z2)" in collapse
+    assert "such as --epochs 400 and --patience 200 if" in collapse
 
 
 def test_evaluate_prints_what_it_cannot_store(pdvae: Run) -> None:
