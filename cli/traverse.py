@@ -74,6 +74,7 @@ def traverse(
         if is_table:
             for path in (output.with_suffix(".png"), output.with_suffix(".csv")):
                 new_output(path, force)
+                _spare_data(path, loaded.data.path, data)
             if index is not None:
                 fail(f"Expected no --index for a table; got {index}. Leave it out.")
         else:
@@ -85,6 +86,12 @@ def traverse(
         _tell(loaded, rows, output)
     else:
         _draw(loaded, rows, index or 0, output)
+
+
+def _spare_data(path: Path, *data: str | None) -> None:
+    """Refuse to replace a file of data, which --force may not have meant: -o names one of two."""
+    if any(name is not None and path.resolve() == Path(name).resolve() for name in data):
+        fail(f"Expected another file than that of the data; got {path}. Use another -o.")
 
 
 def _draw(run: Run, rows: PreparedRows, index: int, output: Path) -> None:

@@ -85,7 +85,9 @@ def _percent(share: float) -> str:
 def _classes(profile: Profile, d: int, shown: list[int]) -> list[str]:
     """The number of rows of each category shown and each class."""
     assert profile.class_counts is not None
-    rows = [[f"rows per {profile.class_column}", *profile.classes]]
+    known = round(profile.class_counts[d].sum().item())
+    of = f" (of {known:,} with one)" if known < profile.num_data else ""
+    rows = [[f"rows per {profile.class_column}{of}", *profile.classes]]
     for k in shown:
         counts = profile.class_counts[d, k].tolist()
         rows.append([f"category {k}", *(f"{count:,.1f}" for count in counts)])

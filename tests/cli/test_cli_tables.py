@@ -243,6 +243,8 @@ def test_traverse_of_a_table_takes_other_data(pdvae: Run, birds: pd.DataFrame) -
         (["--index=0", "-o", "new.png"], "Expected no --index for a table; got 0"),
         (["-o", "means.png"], "means.png, which exists"),
         (["--data=nowhere", "-o", "new.png"], "'nowhere'"),
+        (["-o", "birds.png", "--force"], "another file than that of the data; got birds.csv"),
+        (["--data=few.csv", "-o", "few.png", "--force"], "than that of the data; got few.csv"),
     ):
         status, _, err = pdvae("traverse", "run", *arguments)
         assert (status, err.count("\n")) == (2, 1)

@@ -111,6 +111,7 @@ def test_classes_are_cross_tabulated() -> None:
     assert (lines[0]["value"], lines[0]["whole"]) == pytest.approx((2 / 3, 2 / 5))
     assert lines[0]["lift"] == pytest.approx(5 / 3)
     assert lines[2]["lift"] is None  # no row is an emu
+    assert "  rows per label (of 5 with one)  cat  dog  emu" in str(found).split("\n")
     nobody = profile(vae, x, torch.full((6,), -1), class_names=["cat"])
     assert nobody.class_information is nobody.class_entropy is None
     assert all(line["column"] != "label" for line in nobody.lines())
