@@ -70,18 +70,20 @@ def data(
     """
     options = reading(locals())
     with user_errors():
-        from pyro_dvae.data import complaint, describe, open_source, scan, suggest
+        from pyro_dvae.data import complaint, describe, found_among, open_source, scan, suggest
 
         source = open_source(path, data_dir=data_dir, **options)
         parts = {"train": source.train, "test": source.test}
         scans = {part: scan(rows) for part, rows in parts.items() if rows is not None}
         command = _command(path, data_dir, options, suggest(scans["train"]))
+        shared = 0 if source.test is None else int(found_among(source.test, source.train).sum())
     if as_json:
         facts = {
             "name": source.name,
             "where": source.where,
             "notice": source.notice and with_options(source.notice),
             "command": command,
+            "test_rows_in_training": shared,
         }
         print(json.dumps({**facts, **{part: _content(found) for part, found in scans.items()}}))
     else:
@@ -90,6 +92,11 @@ def data(
             print(f"note: {with_options(source.notice)}")
         for part, found in scans.items():
             print(with_options("\n".join([f"\n{part}:"] * (len(scans) > 1) + describe(found))))
+        if shared:
+            print(
+                f"{shared:,} of the {len(source.test or ()):,} test rows are in the training data "
+                "too: --drop-copies leaves such rows out of training"
+            )
         if command is not None:
             print(f"to train: {command}")
     complaints = {part: complaint(found) for part, found in scans.items()}

@@ -46,7 +46,8 @@ GuideOption = Annotated[
     model(
         metavar="NAME",
         help="q(z|x), the probability of a code given a datum: mean-field, in which the latents "
-        "are independent, or autoregressive, in which each depends on those before it.",
+        "are independent; autoregressive, in which each depends on those before it; or "
+        "MODULE:FACTORY for your own.",
     ),
 ]
 NetworkOption = Annotated[
@@ -115,8 +116,8 @@ EstimatorOption = Annotated[
         metavar="NAME",
         help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
         "nvil, rloo, disarm, local-expectation, sum-first, rebar, relax, vimco, straight-through, "
-        "gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, reinmax-rao, exact or "
-        "marginal. The README of pyro_dvae/elbos explains them.",
+        "gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, reinmax-rao, exact, marginal, "
+        "or MODULE:FACTORY for your own. The README of pyro_dvae/elbos explains them.",
     ),
 ]
 ParticlesOption = Annotated[

@@ -70,7 +70,8 @@ PriorOption = Annotated[
         metavar="NAME",
         help="p(z), the probability of a code before any data are seen: uniform, learned, "
         "autoregressive, mixture, vamp, hierarchical, boltzmann, rbm or conditional. Some take "
-        "an argument, as in mixture:20. The README of pyro_dvae/priors explains them.",
+        "an argument, as in mixture:20. MODULE:FACTORY stands for your own. The README of "
+        "pyro_dvae/priors explains them.",
     ),
 ]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
-from pyro_dvae.defaults import VALIDATION_SHARE, RunSettings
+from pyro_dvae.defaults import RunSettings
 from pyro_dvae.sklearn_methods import TableEstimator
 
 
@@ -32,44 +32,62 @@ class CategoricalVAE(TableEstimator):
     works in a `Pipeline` and in `GridSearchCV`. With one latent it is a mixture model of K
     clusters, which `predict` and `predict_proba` give.
 
-    X is a table of finite numbers, (N, columns). The likelihood says of what kind they are:
-    "normal" for real numbers in any unit, "bernoulli" for zeros and ones (or for grey values, with
-    `range`), "poisson" or "negative-binomial" for counts, "categorical" for the levels 0 to L - 1,
-    "mixed" for columns of several kinds, which are found from the values.
+    X is a table, (N, columns), of numbers, or a data frame of pandas, whose columns may also hold
+    names. A value may be missing (NaN): then the likelihood leaves it out. The likelihood says of
+    what kind the values are: "normal" for real numbers in any unit, "bernoulli" for zeros and ones
+    (or for grey values, with `range`), "poisson" or "negative-binomial" for counts, "categorical"
+    for the levels 0 to L - 1, "mixed" for columns of several kinds, which are found from the
+    values, and for columns of names.
+
+    A setting that is None is chosen by the rule of `pyro_dvae.recipe` from the number of rows and
+    columns, as the command line does where an option is left out. For at most two million values,
+    that is a code of 2 x 16 with a learned prior, hidden layers of 128 units with dropout, and the
+    estimator "marginal", if none of these is named.
 
     Args:
-        num_latents: D, the number of latents of a code.
-        num_categories: K, the number of categories of each of them.
+        num_latents: D, the number of latents of a code; None by the rule, or 4 if num_categories
+            is named.
+        num_categories: K, the number of categories of each of them; None by the rule, or 8 if
+            num_latents is named.
         likelihood: p(x|z), by its name; see above. Any likelihood of the library will do.
-        prior: p(z), by its name: "uniform", "learned", "mixture:20", ...
-        guide: q(z|x), by its name.
-        network: the encoder and the decoder, by their name. "conv" needs an `event_shape`.
-        hidden: the widths of the MLP encoder's hidden layers. The decoder has the same in reverse.
+        prior: p(z), by its name: "uniform", "learned", "mixture:20", ...; None by the rule, or
+            "uniform".
+        guide: q(z|x), by its name; None for "mean-field".
+        network: the encoder and the decoder, by their name; None for "mlp". "conv" needs an
+            `event_shape`.
+        hidden: the widths of the MLP encoder's hidden layers; None by the rule, or (512, 256). The
+            decoder has the same in reverse.
+        dropout: the share of the hidden units that a training step leaves out; None by the rule.
         event_shape: the shape of a datum, such as (28, 28), where a row of X is an image that was
             flattened; None for rows of columns.
-        estimator: how the gradient is estimated, by its name.
-        num_particles: S, the number of draws of z per data point and step. None means the
-            estimator's default.
-        beta: the weight of the KL term in the gradient.
-        free_bits: the gradient leaves out the KL of a latent below this number of nats.
-        epochs: the most epochs to train.
-        patience: training stops after this many epochs without a better validation ELBO; None
-            trains all epochs.
+        estimator: how the gradient is estimated, by its name; None by the rule, or "rloo".
+        num_particles: S, the number of draws of z per data point and step; None for the default
+            of the estimator.
+        beta: the weight of the KL term in the gradient; None for 1.
+        free_bits: the gradient leaves out the KL of a latent below this number of nats; None for 0.
+        epochs: the most epochs to train; None for 50, or as many as make 5,000 steps.
+        patience: training stops after this many epochs without a better validation ELBO; 0 trains
+            all epochs. None for 10, or as many as make 400 steps.
         batch_size: B, the number of data points per step.
-        learning_rate: the learning rate of Adam.
-        averaging: the decay of the average of the weights, which is what is kept.
-        annealing: the number of epochs over which beta falls from `initial_beta`; None means the
-            default of `fit`.
-        initial_beta: the weight of the KL term before the first step, where it is annealed.
+        learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for few values.
+        averaging: the decay of the average of the weights, which is what is kept; 0 for no average;
+            None averages over about two epochs.
+        annealing: the number of epochs over which beta falls from `initial_beta`; None for 10, or
+            as many as make 400 steps, but 0 for an estimator without beta.
+        initial_beta: the weight of the KL term before the first step, where it is annealed; None
+            for 4.
         validation: the share of X, or the number of its rows, that is kept apart for the validation
-            ELBO; 0 for none.
+            ELBO; 0 for none; None for 5 %, but at least 200 rows or a fifth. Rows that are equal
+            to one another are kept in one part, unless they are equal by chance; see
+            `pyro_dvae.data.make_splits`.
         binarize: how grey values become zeros and ones; None lets the data decide.
         range: the two values of X that stand for 0 and 1; None for values that are zeros and ones.
         encoding: what `transform` gives: "codes", the categories (N, D); "one-hot", (N, D K); or
             "probabilities", q(z|x), (N, D K).
         importance_samples: k, the codes drawn per row for `score_samples`, where K^D is too large
             for a sum.
-        random_state: the seed of everything that is random, as scikit-learn takes it.
+        random_state: the seed of everything that is random, the choice of the validation rows too,
+            as scikit-learn takes it.
         device: where to train and evaluate.
         verbose: whether `fit` shows its progress.
 
@@ -95,27 +113,28 @@ class CategoricalVAE(TableEstimator):
 
     def __init__(
         self,
-        num_latents: int = RunSettings.num_latents,
-        num_categories: int = RunSettings.num_categories,
+        num_latents: int | None = None,
+        num_categories: int | None = None,
         *,
         likelihood: str = "normal",
-        prior: str = RunSettings.prior,
-        guide: str = RunSettings.guide,
-        network: str = RunSettings.network,
-        hidden: Sequence[int] = RunSettings.hidden,
+        prior: str | None = None,
+        guide: str | None = None,
+        network: str | None = None,
+        hidden: Sequence[int] | None = None,
+        dropout: float | None = None,
         event_shape: Sequence[int] | None = None,
-        estimator: str = RunSettings.estimator,
-        num_particles: int | None = RunSettings.num_particles,
-        beta: float = RunSettings.beta,
-        free_bits: float = RunSettings.free_bits,
-        epochs: int = RunSettings.epochs,
-        patience: int | None = RunSettings.patience,
+        estimator: str | None = None,
+        num_particles: int | None = None,
+        beta: float | None = None,
+        free_bits: float | None = None,
+        epochs: int | None = None,
+        patience: int | None = None,
         batch_size: int = RunSettings.batch_size,
-        learning_rate: float = RunSettings.learning_rate,
-        averaging: float = RunSettings.averaging,
-        annealing: int | None = RunSettings.annealing,
-        initial_beta: float = RunSettings.initial_beta,
-        validation: float = VALIDATION_SHARE,
+        learning_rate: float | None = None,
+        averaging: float | None = None,
+        annealing: int | None = None,
+        initial_beta: float | None = None,
+        validation: float | None = None,
         binarize: str | None = None,
         range: tuple[float, float] | None = None,
         encoding: Literal["codes", "one-hot", "probabilities"] = "codes",
@@ -131,6 +150,7 @@ class CategoricalVAE(TableEstimator):
         self.guide = guide
         self.network = network
         self.hidden = hidden
+        self.dropout = dropout
         self.event_shape = event_shape
         self.estimator = estimator
         self.num_particles = num_particles
@@ -162,7 +182,7 @@ class CategoricalVAE(TableEstimator):
         Returns:
             (N,) whole numbers 0 to K - 1.
         """
-        return self._encoded(self._checked(X), "codes")[:, 0]
+        return self._encoded(self._taken(X), "codes")[:, 0]
 
     @available_if(_has_one_latent)  # type: ignore[untyped-decorator, unused-ignore]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -174,7 +194,7 @@ class CategoricalVAE(TableEstimator):
         Returns:
             (N, K).
         """
-        return self._encoded(self._checked(X), "probabilities")
+        return self._encoded(self._taken(X), "probabilities")
 
     @available_if(_has_one_latent)  # type: ignore[untyped-decorator, unused-ignore]
     def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:

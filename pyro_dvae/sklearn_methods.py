@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,23 +11,24 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from pyro_dvae._version import __version__
 from pyro_dvae.checks import one_of
 from pyro_dvae.codes import one_hot
-from pyro_dvae.data import Source, as_rows, make_splits
-from pyro_dvae.defaults import VALIDATION_SHARE
+from pyro_dvae.data import Source, as_rows, given_kinds, make_splits, with_categories
 from pyro_dvae.evaluation import MAX_CODES, num_codes
 from pyro_dvae.runs import (
     DataRecord,
     Run,
     check_source,
     decode_blocks,
+    is_nominal,
     new_model,
     resolve_settings,
     sample_blocks,
 )
+from pyro_dvae.sklearn_tables import checked_table, named_table
 from pyro_dvae.training import fit
 
 _ENCODINGS = ("codes", "one-hot", "probabilities")
@@ -42,15 +42,17 @@ _NO_SETTINGS = (
 )
 """Arguments that are no settings of a run."""
 _MOST_SEED = 2**31 - 1
+_FEW = 5
+"""Of fewer rows none is kept apart for validation, if nobody names a number."""
 
 
 class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """The methods of `CategoricalVAE`, which has the settings as attributes of the same names."""
 
-    num_latents: int
-    hidden: Sequence[int]
+    hidden: Sequence[int] | None
     event_shape: Sequence[int] | None
-    validation: float
+    patience: int | None
+    validation: float | None
     encoding: Literal["codes", "one-hot", "probabilities"]
     importance_samples: int
     random_state: int | np.random.RandomState | None
@@ -60,13 +62,14 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # codes are whole numbers
+        tags.input_tags.allow_nan = True
         return tags
 
     def fit(self, X: Any, y: Any = None) -> TableEstimator:
         """Train the model.
 
         Args:
-            X: (N, columns), N >= 2, finite numbers.
+            X: (N, columns), N >= 2: finite numbers, or NaN where one is missing; or a data frame.
             y: not used.
 
         Returns:
@@ -76,9 +79,11 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
             ValueError: a setting is out of its range, or X does not fit the likelihood.
         """
         one_of("encoding", self.encoding, _ENCODINGS)
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        source = Source("X", "memory", as_rows(self._shaped(X)), None, None)
-        settings = self._settings(len(X))
+        table = checked_table(self, X, self.event_shape, reset=True)
+        source = Source("X", "memory", as_rows(table), None, None)
+        kinds = given_kinds(vars(self)["likelihood"])
+        source = source if kinds is None else with_categories(source, kinds)
+        settings = self._settings(len(table))
         found = check_source(source)
         config = resolve_settings(source, found, **settings)
         validation = config.validation
@@ -90,8 +95,9 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
             likelihood=config.likelihood,
             validation=validation,
             test=0,
-            seed=config.seed,
+            seed=config.split_seed,
             found=found.extent,
+            group_copies=config.group_copies,
         )
         shape = tuple(source.train.event_shape)
         vae, elbo = new_model(config, shape)
@@ -112,7 +118,7 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
         self.n_iter_ = len(self.history_)
         few = num_codes(config.num_latents, config.num_categories) <= MAX_CODES
         self.bound_ = "exact" if few else "importance"
-        record = DataRecord(config, columns=None)
+        record = DataRecord(config).naming(source)
         self._run = Run(Path(), shape, record, __version__, self.n_iter_, None, vae)
         return self
 
@@ -126,17 +132,19 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
             The most probable categories, (N, D) int64; or one-hot codes or probabilities,
             (N, D K), with the K columns of a latent side by side.
         """
-        return self._encoded(self._checked(X), self.encoding)
+        return self._encoded(self._taken(X), self.encoding)
 
-    def inverse_transform(self, X: Any) -> NDArray[np.float64]:
+    def inverse_transform(self, X: Any) -> Any:
         """The means E[x|z] of p(x|z) at codes, in the units of the data.
+
+        A column of categories has no mean; its most probable category is given.
 
         Args:
             X: codes in the form that `transform` gives. Probabilities stand for the most probable
                 category of each latent.
 
         Returns:
-            (N, columns).
+            (N, columns), an array; or a data frame, where X of `fit` was one with columns of names.
         """
         check_is_fitted(self)
         X = check_array(X, dtype=np.float64)
@@ -156,7 +164,8 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
                 f"Expected categories 0 to {code[1] - 1}; got {X.min():g} to {X.max():g}. Pass "
                 "what transform returned."
             )
-        return self._in_units(torch.cat(list(decode_blocks(self.vae_, index, code[1]))))
+        blocks = decode_blocks(self.vae_, index, code[1], typical=is_nominal(self._run))
+        return self._in_units(torch.cat(list(blocks)))
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Log p(x) of each row in nats: exact up to 65,536 codes, else a lower bound.
@@ -171,7 +180,7 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
             (N,) nats per row.
         """
         scores = self._run.score(
-            self._shaped(self._checked(X)),
+            self._taken(X),
             "exact" if self.bound_ == "exact" else "importance",
             importance_samples=self.importance_samples,
         )
@@ -188,7 +197,7 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
-    ) -> NDArray[np.float64]:
+    ) -> Any:
         """Draw data: codes from the prior, then x from p(x|z), in the units of the data.
 
         Args:
@@ -196,7 +205,7 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
             random_state: the seed, as scikit-learn takes it; None for the one of the estimator.
 
         Returns:
-            (n_samples, columns).
+            (n_samples, columns), as `inverse_transform` gives them.
         """
         check_is_fitted(self)
         given = self.random_state if random_state is None else random_state
@@ -227,46 +236,41 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
         settings = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name not in _NO_SETTINGS
+            if name not in _NO_SETTINGS and value is not None
         }
-        settings["hidden"] = tuple(self.hidden)
-        settings["seed"] = int(check_random_state(self.random_state).randint(_MOST_SEED))
-        settings["test"] = 0
-        if 0 < self.validation < 1 and round(self.validation * num_data) == 0:
-            settings["validation"] = 0  # of a few rows none can be kept apart
-        if not settings["validation"]:
+        if self.hidden is not None:
+            settings["hidden"] = tuple(self.hidden)
+        if self.patience == 0:
             settings["patience"] = None
-        if settings["validation"] == VALIDATION_SHARE:
-            settings["validation"] = None  # of many rows fewer are kept
+        seed = int(check_random_state(self.random_state).randint(_MOST_SEED))
+        settings |= {"seed": seed, "split_seed": seed, "test": 0}
+        kept = self.validation
+        if num_data < _FEW if kept is None else 0 < kept < 1 and round(kept * num_data) == 0:
+            settings["validation"] = 0  # of a few rows none can be kept apart
+        if settings.get("validation") == 0:
+            settings["patience"] = None
         return settings
 
-    def _shaped(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The rows as data of `event_shape`."""
-        if self.event_shape is None:
-            return X
-        if math.prod(self.event_shape) != X.shape[1]:
-            raise ValueError(
-                f"Expected {math.prod(self.event_shape)} columns for event_shape="
-                f"{tuple(self.event_shape)}; got {X.shape[1]}. Change event_shape."
-            )
-        return X.reshape(len(X), *self.event_shape)
-
-    def _checked(self, X: Any) -> NDArray[np.float64]:
+    def _taken(self, X: Any) -> Any:
+        """X as the run of a trained estimator takes it."""
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return checked_table(self, X, self.event_shape)
 
-    def _encoded(self, X: NDArray[np.float64], encoding: str) -> NDArray[Any]:
+    def _encoded(self, X: Any, encoding: str) -> NDArray[Any]:
         one_of("encoding", encoding, _ENCODINGS)
         probabilities = encoding == "probabilities"
-        codes = self._run.encode(self._shaped(X), probabilities=probabilities)
+        codes = self._run.encode(X, probabilities=probabilities)
         if probabilities:
             return codes.flatten(1).double().numpy()
         if encoding == "codes":
             return codes.numpy()
         return one_hot(codes, self.config_.num_categories, dtype=torch.float64).flatten(1).numpy()
 
-    def _in_units(self, x: torch.Tensor) -> NDArray[np.float64]:
+    def _in_units(self, x: torch.Tensor) -> Any:
         """What the likelihood gives, (N, *event), as rows in the units of X."""
+        data = self._run.data
+        if data.levels:
+            return named_table(data, x)
         x = x.flatten(1).double()
         if self.config_.range is not None:
             low, high = self.config_.range

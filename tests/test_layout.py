@@ -135,6 +135,7 @@ ROOMS: dict[str, set[str]] = {
         "training",
         "vae",
     },
+    "sklearn_tables": {"data", "runs"},
     "sklearn_methods": {
         "_version",
         "checks",
@@ -143,6 +144,7 @@ ROOMS: dict[str, set[str]] = {
         "defaults",
         "evaluation",
         "runs",
+        "sklearn_tables",
         "training",
     },
     "sklearn": {"defaults", "sklearn_methods"},

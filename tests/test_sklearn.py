@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -21,8 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_dvae import datum_scores, load_run, save_run
-from pyro_dvae.data import open_source
-from pyro_dvae.runs import start_run
+from pyro_dvae.data import Source, as_rows, open_source
+from pyro_dvae.runs import resolve_settings, start_run
 from pyro_dvae.sklearn import CategoricalVAE
 
 
@@ -36,7 +36,7 @@ _DRAWN = "the bound is drawn: the draws of a row depend on the rows before it"
 
 def _exceptions(estimator: CategoricalVAE) -> dict[str, str]:
     """Check -> why it does not apply."""
-    if estimator.num_latents < 12:
+    if (estimator.num_latents or 0) < 12:
         return {}
     names = ("check_methods_sample_order_invariance", "check_methods_subset_invariance")
     return dict.fromkeys(names, _DRAWN)
@@ -51,7 +51,12 @@ def test_conventions(estimator: CategoricalVAE, check: Any) -> None:
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [small(2, hidden=(4,)), small(12, hidden=(4,)), small(2, encoding="one-hot", prior="learned")],
+    [
+        small(2, hidden=(4,)),
+        small(12, hidden=(4,)),
+        small(2, encoding="one-hot", prior="learned"),
+        CategoricalVAE(epochs=1),
+    ],
     expected_failed_checks=_exceptions,
     xfail_strict=True,
 )
@@ -195,7 +200,11 @@ def test_tables_of_pandas() -> None:
 @pytest.mark.parametrize(
     ("settings", "X", "message"),
     [
-        ({}, [[0, np.nan], [1, 2]], "Input X contains NaN"),
+        ({}, [[0, np.inf], [1, 2]], "Input X contains infinity"),
+        ({}, [[0, np.nan], [1, np.nan]], "got none in column '1'"),
+        ({}, pd.DataFrame({"a": ["x", "y"] * 9}), "Expected numbers in all columns of X for the"),
+        ({}, pd.DataFrame({"a": ["x"]}), "Expected at least 2 rows of columns; got 1"),
+        ({"event_shape": (1,)}, pd.DataFrame({"a": ["x", "y"]}), r"with event_shape=\(1,\)"),
         ({"likelihood": "bernoulli"}, [[0, 0.5], [1, 2]], "zeros and ones"),
         ({"likelihood": "poisson"}, [[0, -1], [1, 2]], "whole numbers from 0"),
         ({"encoding": "other"}, [[0, 1], [1, 2]], "Expected encoding to be one of codes, one-hot"),
@@ -224,6 +233,7 @@ def test_it_trains_as_the_command_line_does(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     settings = {"likelihood": "normal", "hidden": (8,), "epochs": 3, "batch_size": 16, "test": 0}
     settings |= {"num_latents": 2, "num_categories": 3, "seed": model.config_.seed}
+    settings["split_seed"] = model.config_.split_seed
     named = ("estimator", "prior", "learning_rate", "averaging", "annealing", "validation")
     settings |= {name: getattr(model.config_, name) for name in named}
     source = open_source(tmp_path / "x.npy")
@@ -237,6 +247,106 @@ def test_it_trains_as_the_command_line_does(tmp_path: Path) -> None:
     for name, value in run.vae.state_dict().items():
         assert torch.equal(model.vae_.state_dict()[name], value), name
     assert model.score_samples(X) == pytest.approx(run.score(X, "exact").numpy())
+
+
+def test_settings_that_are_not_named_follow_the_rule() -> None:
+    X = load_wine().data
+    config = CategoricalVAE(epochs=0, random_state=0).fit(X).config_
+    source = Source("X", "memory", as_rows(pd.DataFrame(X)), None, None)
+    seeds = {"seed": config.seed, "split_seed": config.seed}
+    expected = resolve_settings(source, likelihood="normal", epochs=0, test=0, **seeds)
+    assert config == expected
+    assert (config.num_latents, config.num_categories, config.dropout) == (2, 16, 0.3)
+    assert (config.prior, config.estimator, config.hidden) == ("learned", "marginal", (128,))
+    config = CategoricalVAE(3, epochs=0, patience=0, prior="uniform").fit(X).config_
+    assert (config.num_latents, config.num_categories, config.prior) == (3, 8, "uniform")
+    assert config.patience is None
+
+
+@pytest.mark.parametrize("validation", [None, 0, 0.1, 30])
+def test_rows_for_validation(validation: float | None) -> None:
+    kept = {None: 35, 0: 0, 0.1: 0.1, 30: 30}[validation]
+    model = small(epochs=1, validation=validation).fit(load_wine().data)
+    assert model.config_.validation == kept
+    assert (model.history_[0].validation_elbo is None) == (validation == 0)
+
+
+@pytest.mark.parametrize("num", [2, 3, 4, 5, 6])
+def test_few_rows_are_enough(num: int) -> None:
+    assert small().fit(load_wine().data[:num]).transform(load_wine().data[:num]).shape == (num, 2)
+
+
+def test_missing_values_are_left_out() -> None:
+    X = load_iris().data.copy()
+    X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
+    model = small().fit(X)
+    assert model.config_.likelihood == "masked:normal"
+    x = torch.tensor(X, dtype=torch.float32)
+    exact = datum_scores(model.vae_, x, bound="exact")
+    assert model.score_samples(X) == pytest.approx(exact.numpy(), rel=1e-5)
+    empty = np.full((1, 4), np.nan)
+    assert model.score_samples(empty) == pytest.approx([0], abs=1e-5)
+    assert np.isfinite(model.inverse_transform(model.transform(X))).all()
+    assert np.isfinite(model.sample(5)).all()
+    complete = small().fit(load_iris().data)
+    with pytest.raises(ValueError, match='likelihood="masked:normal", which leaves missing'):
+        complete.transform(X)
+
+
+def _penguins(num: int = 90) -> pd.DataFrame:
+    source = np.random.default_rng(0)
+    species = source.integers(0, 3, num)
+    return pd.DataFrame(
+        {
+            "species": pd.Series(np.array(["Adelie", "Gentoo", "Chinstrap"])[species]),
+            "mass": source.normal(3 + species, 0.2).round(2),
+            "wild": species > 0,
+            "year": source.choice([2007, 2008, 2009], num),
+        }
+    )
+
+
+def test_names_in_a_table_of_pandas() -> None:
+    torch.set_default_dtype(torch.float32)
+    frame = _penguins()
+    frame.loc[3, "mass"] = np.nan
+    model = small(likelihood="mixed").fit(frame)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    kinds = "masked:mixed:categorical:3,normal,bernoulli,categorical:3"
+    assert model.config_.likelihood == kinds
+    codes = model.transform(frame)
+    assert codes.shape == (90, 2)
+    # Rows of their own have the levels of the training, in whatever order they come.
+    assert np.array_equal(model.transform(frame[50:]), codes[50:])
+    scores = model.score_samples(frame)
+    assert np.isfinite(scores).all()
+    for table in (model.inverse_transform(codes), model.sample(40)):
+        assert list(table.columns) == list(frame.columns)
+        assert set(table["species"]) <= {"Adelie", "Gentoo", "Chinstrap"}
+        assert table["wild"].dtype == bool
+        assert set(table["year"]) <= {2007.0, 2008.0, 2009.0}
+    assert np.isfinite(model.score_samples(model.sample(5))).all()
+    again = clone(model).fit(frame)
+    assert again.score_samples(frame) == pytest.approx(scores)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.transform(frame[["mass", "species", "wild", "year"]])
+    with pytest.raises(ValueError, match="Expected Adelie, Chinstrap, Gentoo in column 'species'"):
+        model.transform(frame.assign(species="Emperor"))
+
+
+def test_numbers_that_are_names_of_categories() -> None:
+    X = _penguins()[["mass", "year"]].to_numpy(dtype=float)
+    model = small(likelihood="mixed").fit(X)
+    assert model.config_.likelihood == "mixed:normal,categorical:3"
+    means = model.inverse_transform(model.transform(X))
+    assert set(means[:, 1]) <= {2007.0, 2008.0, 2009.0}
+    assert set(model.sample(50)[:, 1]) <= {2007.0, 2008.0, 2009.0}
+
+
+def test_copies_are_validated_on_one_side() -> None:
+    X = np.tile(load_iris().data[::3], (2, 1))
+    config = small().fit(X).config_
+    assert config.group_copies
 
 
 def test_it_can_be_saved_as_a_run(tmp_path: Path) -> None:

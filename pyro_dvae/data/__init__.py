@@ -17,6 +17,7 @@ from pyro_dvae.data.look.report import (
 from pyro_dvae.data.look.scan import Scan, scan
 from pyro_dvae.data.read.arrays import Array, load_array
 from pyro_dvae.data.read.classes import all_numbers, number_by, only_seen
+from pyro_dvae.data.read.copies import found_among
 from pyro_dvae.data.read.datasets import as_rows
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.extent import Extent, extent
@@ -78,6 +79,7 @@ __all__ = [
     "describe_missing",
     "extent",
     "fingerprint",
+    "found_among",
     "given_kinds",
     "kind_of",
     "levels_of",

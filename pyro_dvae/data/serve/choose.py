@@ -65,12 +65,13 @@ def _refuse_dark(preparation: Preparation, found: Extent) -> None:
     is_grey = preparation.makes_bits or preparation.values.grey is not None
     if is_grey and preparation.range is None and is_dark(found):
         low, high = usual_range(found)
+        usual: tuple[float, float] = 0, 255
         if not (preparation.makes_bits or preparation.values.is_closed):
-            low, high = low - 0.5, high + 0.5  # 0 and 1 themselves are no such values
+            low, high, usual = low - 0.5, high + 0.5, (-0.5, 255.5)  # 0 and 1 are no such values
         raise RangeError(
             f"Expected uint8 values of up to 255, which are read as brightness; got {found}, which "
             f"would all be dark. Use range=({low}, {high}), the values that stand for 0 and 1; "
-            "or range=(0, 255) if the data are so dark.",
+            f"or range={usual} if the data are so dark.",
             (low, high),
         )
 

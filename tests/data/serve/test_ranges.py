@@ -53,7 +53,9 @@ def test_values_that_would_all_be_dark_need_a_range(
     with pytest.raises(RangeError, match=r"would all be dark. Use range=\(") as error:
         choose(found, likelihood=likelihood)
     assert error.value.range == expected
-    for range in (expected, (0 - beyond, 255)):
+    usual = (-beyond, 255 + beyond)
+    assert f"or range={usual if beyond else (0, 255)} if" in str(error.value)
+    for range in (expected, usual):
         assert choose(found, range=range, likelihood=likelihood).range == range
 
 
