@@ -251,6 +251,25 @@ def test_notes_and_gaps_in_the_test_part(pdvae: Run, tmp_path: Path) -> None:
     assert json.loads(pdvae("data", "d", "--json")[1])["test"]["low"] is None
 
 
+def test_training_images_in_the_test_part_are_counted(pdvae: Run, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (14, 4, 4), np.uint8)
+    for part, index in (("train", range(9)), ("test", range(6, 14))):
+        (tmp_path / "d" / part).mkdir(parents=True)
+        for i in index:
+            Image.fromarray(pixels[i]).save(tmp_path / "d" / part / f"{i}.png")
+    status, out, err = pdvae("data", "d")
+    assert (status, err) == (0, "")
+    assert "3 of the 8 test rows are in the training data too: --drop-copies leaves such" in out
+    assert json.loads(pdvae("data", "d", "--json")[1])["test_rows_in_training"] == 3
+    options = ["--data", "d", "--epochs", "0", "--hidden", "3", "--val", "2"]
+    status, out, err = pdvae("fit", "run", *options)
+    assert (status, "7 training and 2 validation images" in out) == (0, True)
+    assert "of the 8 test rows are in the training data too: --drop-copies" in err
+    status, out, err = pdvae("fit", "dropped", *options, "--drop-copies")
+    assert status == 0
+    assert "3 rows that are in other validation or test data too: left out" in err
+
+
 def test_memory_is_not_filled(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """No block that is read is much larger than it must be."""
     from pyro_dvae.data.read.array_rows import ArrayRows

@@ -201,6 +201,16 @@ def test_the_command_line_says_how_rows_are_split(
     assert config.split == ("last" if {"--time=day", "--split=last"} & set(options) else "random")
 
 
+@pytest.mark.usefixtures("file")
+def test_rows_keep_their_numbers_in_tables(pdvae: Run) -> None:
+    small = ["--likelihood=normal", "--hidden=3", "--latents=1", "--categories=2", "--epochs=0"]
+    order = ["--drop=patient", "--time=day", "--val=12", "--test=12"]
+    assert pdvae("fit", "run", "--data=t.csv", *small, *order)[0] == 0
+    for part, first in (("test", 60), ("validation", 48)):
+        assert pdvae("encode", "run", "--data", part, "-o", f"{part}.csv")[0] == 0
+        assert pd.read_csv(f"{part}.csv")["row"].tolist() == list(range(first, first + 12))
+
+
 def test_a_damaged_record_of_the_split_is_refused(file: Path) -> None:
     with start_run(open_source(file, drop=["patient", "day"]), "run", **SMALL) as training:
         list(training.epochs())
