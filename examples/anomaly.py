@@ -40,11 +40,11 @@ HELD_OUT: dict[str, tuple[Any, dict[str, Any]]] = {
     "weather": ("snow", {}),
     "voters": (1, {}),
     "digits": (8, {}),
-    "mnist": (8, {"epochs": 20}),
-    "fashion": (8, {"epochs": 20}),
+    "mnist": (8, {"epochs": 30}),
+    "fashion": (8, {"epochs": 30}),
 }
 """Data set -> the class that is held out, and settings beside the defaults. 8 is "bag"."""
-NUM_IMAGES, NUM_TESTED = 5_000, 400
+NUM_IMAGES, NUM_TESTED = 2_500, 400
 """Training images, and images tested of each side."""
 
 
@@ -70,7 +70,7 @@ def peers(train: Array, test: Array, is_image: bool, seed: int) -> dict[str, Arr
     fitted = [
         GaussianMixture(size, covariance_type=kind, reg_covar=1e-3, random_state=seed).fit(seen)
         for kind in ("diag", "full")
-        for size in (1, 2, 4, 8, 16)
+        for size in ((4, 16) if is_image else (1, 2, 4, 8, 16))
     ]
     best = min(fitted, key=lambda model: model.bic(seen))
     return {
@@ -93,7 +93,7 @@ def parts(data: RealData, held_out: Any, seed: int) -> tuple[Array, Array, Array
 def one_run(name: str, data: RealData, held_out: Any, seed: int, settings: Any) -> dict[str, float]:
     """The AUROC of each score of a model that is trained with one seed, and of the peers."""
     rows = parts(data, held_out, seed)
-    data = replace(with_kinds_named(data), labels=data.labels)
+    data = replace(with_kinds_named(data), words={})  # levels by number: some are unusual alone
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         paths = [

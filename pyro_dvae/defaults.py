@@ -27,7 +27,8 @@ MOST_KEPT_ROWS = 10_000
 MOST_KEPT_BYTES = 2**26
 """The most memory that they may take as float32, 64 MiB, where the user names no amount."""
 ANOMALY_SCORE: Literal["log-prob"] = "log-prob"
-"""The score that data are ordered by, the most unusual first; see `anomaly_scores`."""
+"""The score that data are ordered by, the most unusual first; see `anomaly_scores`. In
+`examples/anomaly.py`, on eight data sets, it was the best of ours together with "conditional"."""
 LONG_RUN = 20_000
 """The number of training steps from which on compiling repays: it takes seconds, and saves a tenth
 of each step."""
