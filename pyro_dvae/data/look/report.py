@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 
 from pyro_dvae.data.look.fits import Fit
 from pyro_dvae.data.look.scan import MAX_DISTINCT, ColumnScan, Scan
@@ -77,7 +79,8 @@ def suggest(scan: Scan) -> Fit | None:
 
     For a table whose columns are of one kind it is the likelihood of this kind, and else the
     "mixed" one. Real columns are taken as correlated where there are at least 8, no value is
-    missing, and there are at least 15 rows per column. For other data it is the Bernoulli
+    missing, and there are at least 15 rows per column. In a mixed table these are the real columns
+    that stand beside each other. For other data it is the Bernoulli
     likelihood where that takes them without a range, or where they are uint8, then one of numbers
     in [0, 1], of counts, and of real numbers.
     """
@@ -87,10 +90,14 @@ def suggest(scan: Scan) -> Fit | None:
     if scan.columns is not None:
         kinds = {column.likelihood.partition(":")[0] for column in scan.columns}
         kind = kinds.pop() if len(kinds) == 1 else "mixed"
-        num = len(scan.columns)
-        if kind == "normal" and num >= _CORRELATED_COLUMNS and not scan.num_missing:
-            kind = "correlated-normal" if scan.num_data >= _CORRELATED_ROWS * num else kind
-        return fits.get("mixed" if kind == "categorical" else kind)
+        names = _correlated(scan)
+        if kind == "normal" and names:
+            return fits.get("correlated-normal")
+        fit = fits.get("mixed" if kind == "categorical" else kind)
+        if fit is None or kind != "mixed" or not names:
+            return fit
+        kinds_named = ",".join(f"{name}=correlated-normal" for name in names)
+        return replace(fit, settings={"likelihood": f"mixed:{kinds_named}"})
     bits = fits.get("bernoulli")
     if bits is not None and ("range" not in (bits.settings or {}) or scan.dtype == "uint8"):
         return bits
@@ -99,6 +106,17 @@ def suggest(scan: Scan) -> Fit | None:
         if fit is not None and "range" not in (fit.settings or {}):
             return fit
     return None
+
+
+def _correlated(scan: Scan) -> list[str]:
+    """The real columns to take as correlated: those beside each other, if they are enough."""
+    runs = groupby(scan.columns or (), lambda column: column.likelihood)
+    blocks = [[column.name for column in run] for kind, run in runs if kind == "normal"]
+    names = [name for block in blocks if len(block) > 1 for name in block]
+    few = scan.num_data < _CORRELATED_ROWS * len(names)
+    if scan.num_missing or len(names) < _CORRELATED_COLUMNS or few:
+        return []
+    return [] if any(set(name) & set(",=\"'\\") for name in names) else names
 
 
 def complaint(scan: Scan, *, trained: bool = False) -> str | None:

@@ -28,6 +28,7 @@ from pyro_dvae.data import (
 )
 from pyro_dvae.data.read.table_files import TableOptions, frame_rows
 from pyro_dvae.data.read.table_rows import TableRows
+from pyro_dvae.runs import resolve_settings
 
 SOURCE = np.random.default_rng(0)
 COLUMNS: dict[str, tuple[Any, str]] = {
@@ -167,6 +168,27 @@ def test_many_real_columns_are_taken_as_correlated(
     fit = suggest(scan(rows_of(pd.DataFrame(x, columns=names))))
     assert fit is not None
     assert fit.likelihood == likelihood
+
+
+def test_real_columns_of_a_mixed_table_are_taken_as_correlated(tmp_path: Path) -> None:
+    """Those beside each other; `resolve_settings` takes what is suggested."""
+    x = np.random.default_rng(0).normal(size=(150, 10))
+    x[:, 1] = x[:, 1] > 0
+    names = ["age", "sex", *(f"blood {j}" for j in range(8))]
+    pd.DataFrame(x, columns=names).to_csv(tmp_path / "x.csv", index=False)
+    source = open_source(tmp_path / "x.csv")
+    fit = suggest(scan(source.train))
+    assert fit is not None
+    assert fit.settings is not None
+    given = ",".join(f"blood {j}=correlated-normal" for j in range(8))
+    assert fit.settings == {"likelihood": f"mixed:{given}"}
+    config = resolve_settings(source, **fit.settings)
+    assert config.likelihood == "mixed:normal,bernoulli,correlated-normal*8"
+    names[5] = "blood, 3"
+    pd.DataFrame(x, columns=names).to_csv(tmp_path / "y.csv", index=False)
+    fit = suggest(scan(open_source(tmp_path / "y.csv").train))
+    assert fit is not None
+    assert fit.settings == {"likelihood": "mixed"}
 
 
 @pytest.mark.parametrize(
