@@ -218,13 +218,19 @@ ChannelsOption = Annotated[
 # --- Run ---
 
 SeedOption = Annotated[
-    int, run_option(help="The seed of everything that is random.", min=0, max=2**62)
+    int,
+    run_option(
+        help="The seed of everything that is random, but for the split of the data.",
+        min=0,
+        max=2**62,
+    ),
 ]
 RunSeedOption = Annotated[
     int | None,
     run_option(
         "--seed",
-        help="The seed of everything that is random. If left out: the seed of the run.",
+        help="The seed of everything that is random, but for the split of the data. If left out: "
+        "the seed of the run.",
         min=0,
         max=2**62,
     ),

@@ -189,11 +189,12 @@ class DataRecord:
             )
         return source
 
-    def splits(self, source: Source | None = None) -> Splits:
+    def splits(self, source: Source | None = None, *, num_copies: int | None = None) -> Splits:
         """The parts that the run trained, validated and tested on.
 
         Args:
             source: the data, where they are open already; None to `open` them.
+            num_copies: the number of rows that are equal to an earlier one, where it is known.
 
         Raises:
             ValueError: the data are not there, they have changed, or the settings do not fit them.
@@ -213,6 +214,9 @@ class DataRecord:
             if isinstance(amount, str):
                 kept[part] = self.open_file(amount, labelled=config.num_classes > 0)
                 refuse_unlike(f"{part} data in {amount}", kept[part], source.train, preparation)
+        # To look for copies takes as long as to read the data, and there may be none.
+        num_copies = num_copies if self.split is None else self.split.num_copies
+        none = num_copies == 0 and bool(config.group_copies)
         splits = make_splits(
             source,
             binarize=config.binarize,
@@ -222,10 +226,11 @@ class DataRecord:
             partly_labelled=config.alpha is not None,
             seed=config.split_seed,
             split=config.split,
-            group_copies=config.group_copies,
+            group_copies=False if none else config.group_copies,
             drop_copies=config.drop_copies,
             **kept,
         )
+        splits = splits._replace(num_copies=0) if none else splits
         its_own = None if self.split is None else self.split.rows
         if its_own not in (None, fingerprint_of_rows(splits)):
             raise ValueError(

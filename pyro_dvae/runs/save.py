@@ -59,7 +59,7 @@ def save_run(
             a column of a table.
         records: what `fit` yielded, for the learning curve.
         **settings: settings of `Config`, by name, that the model does not tell: `binarize` and
-            `range`; the `validation` and the `seed` of `fit`, which decide the rows that are kept
+            `range`; `validation` and `split_seed` of `fit`, which decide the rows that are kept
             apart; a `test` part; the `estimator`; parts of your own. Where `test` is left out, no
             data are kept apart for testing unless the data set has a test part.
 

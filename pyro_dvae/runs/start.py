@@ -75,7 +75,7 @@ def start_run(
     source = _with_classes(source, prior, partly=alpha is not None)
     config = resolve_settings(source, found, compile=bool(compile_step), **settings)
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
-    splits = data.splits(source)
+    splits = data.splits(source, num_copies=found.num_duplicates)
     _check(config, splits, device)
     trainer = _trainer(config, splits, device)
     if compile_step is None and trainer.compile_if_long(config.epochs):

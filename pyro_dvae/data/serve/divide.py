@@ -58,7 +58,7 @@ def divide(
         copies = kept_together(rows, group_copies) if any(amounts) else None
         if copies is not None:
             num_copies = len(rows) - int(copies.max()) - 1
-            groups = copies if groups is None else joined(groups, copies)
+            groups = copies if groups is None else _joined(groups, copies)
         # MNIST's split has been published.
         labels = None if source.name in DATA_SETS else rows.labels
         chosen = allocate(len(rows), *amounts, seed, labels, groups)
@@ -104,6 +104,19 @@ def kept_together(rows: Rows | Tensor, wanted: bool | None = None) -> Tensor | N
     groups = groups_of_copies(rows)
     is_free = wanted is None and int(groups.max()) + 1 < len(rows) and equal_by_chance(rows, groups)
     return None if is_free else groups
+
+
+def _joined(groups: Tensor, copies: Tensor) -> Tensor:
+    """The groups that are left if copies stay in one part too."""
+    found = joined(groups, copies)
+    before, largest = int(groups.bincount().max()), int(found.bincount().max())
+    if before < largest and largest > len(groups) / 2:
+        raise DataError(
+            f"Expected groups that have few rows in common; got copies that join groups of at most "
+            f"{before:,} rows to one of {largest:,}. Use group_copies=False, which keeps the "
+            "groups, but not the copies, in one part each."
+        )
+    return found
 
 
 def _without(

@@ -254,6 +254,15 @@ class TestTimes:
         with pytest.raises(DataError, match="Expected groups of rows, or rows in the order"):
             divide(source, 0.1, 0.1, 0)
 
+    def test_copies_that_join_most_groups_are_refused(self) -> None:
+        x = _reals(copies=0)
+        x[::6] = 0  # each group of five has a blank row, or its neighbour has
+        source = _source(x, groups=torch.arange(120) // 5)
+        with pytest.raises(DataError, match="join groups of at most 5 rows to one of 100"):
+            divide(source, 0.1, 0.1, 0)
+        parts = divide(source, 0.1, 0.1, 0, group_copies=False)
+        assert [len(part) for part in parts[:3]] == [100, 10, 10]
+
     def test_unknown_split(self) -> None:
         with pytest.raises(ValueError, match="Expected split to be one of random, last; got 'x'"):
             divide(_source(_reals()), 0.1, 0.1, 0, split="x")
