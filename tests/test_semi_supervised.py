@@ -29,10 +29,17 @@ from pyro_dvae import (
     datum_scores,
     evaluate,
     fit,
+    impute,
     log_marginal,
     save_run,
 )
 from pyro_dvae.codes import enumerate_codes
+from pyro_dvae.evaluation import (
+    conditional_surprise,
+    excess_log_probs,
+    log_probs,
+    simple_models,
+)
 from pyro_dvae.tensors import as_labels
 
 EXACT = {"atol": 1e-10, "rtol": 0}
@@ -135,6 +142,9 @@ def test_without_labels_it_is_a_discrete_vae(prior: str, guide: str) -> None:
     assert losses[1] == pytest.approx(losses[2], abs=1e-10)
     assert evaluate(vae, x) == evaluate(plain, x)
     assert torch.equal(datum_scores(vae, x, LABELS), datum_scores(plain, x))
+    for score in (conditional_surprise, excess_log_probs, log_probs, impute):
+        assert torch.equal(score(vae, x, labels=LABELS), score(plain, x))
+    assert simple_models(vae, x, x, LABELS) == simple_models(plain, x, x)
     drawn = pyro.poutine.trace(vae.model).get_trace(num_data=3).nodes["x"]["value"]
     assert drawn.shape == (3, P)
 

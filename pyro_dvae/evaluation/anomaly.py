@@ -18,6 +18,7 @@ from pyro_dvae.evaluation.scoring import datum_terms
 from pyro_dvae.evaluation.simple import first_of, independent_elements
 from pyro_dvae.evaluation.surprise import conditional_surprise
 from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.counts import Multinomial
 from pyro_dvae.likelihoods.entropies import datum_entropy, element_entropies
 from pyro_dvae.likelihoods.masked import is_dependent, unmasked
 from pyro_dvae.likelihoods.mixed import Mixed
@@ -79,7 +80,15 @@ def excess_log_probs(vae: DiscreteVAE, x: Any, labels: Any = None, *, seed: int 
         labels: (N,) integers if the prior is conditional on labels; otherwise None.
         seed: of the draws: of codes, where there are too many for a sum, and of data, where the
             likelihood's entropy has no closed form.
+
+    Raises:
+        ValueError: the likelihood is `Multinomial`, whose draws have another total than x.
     """
+    if isinstance(vae.likelihood, Multinomial):
+        raise ValueError(
+            "Expected a likelihood whose draws are like the data for the score 'excess'; got "
+            "Multinomial, whose draws all have the same total. Use 'log-prob' or 'ratio'."
+        )
     x, labels = as_arguments(vae, x, labels)
     labels = vae.prior_labels(labels)
     parts: list[Tensor] = []

@@ -157,7 +157,6 @@ class ObservedPosterior:
             return self.vae.decode(codes).sample()
 
     def _scored(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Codes, and log p(x_o|z) of the data, (C, B)."""
         observed, some_missing = ~self.missing, bool(self.missing.any())
         for _, codes in self._chunks():
             p_x = self.vae.decode(codes)
@@ -238,6 +237,7 @@ def incomplete(
     """
     refuse_dependent(unmasked(vae.likelihood), purpose)
     x, labels = as_arguments(vae, x, labels)
+    labels = vae.prior_labels(labels)
     at_least("data", len(x), 1)
     if missing is not None:
         mask = torch.as_tensor(missing, device=x.device)

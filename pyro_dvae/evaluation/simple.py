@@ -147,8 +147,11 @@ def independent_elements(vae: DiscreteVAE, train: Tensor, *, seed: int = 0) -> M
     Returns:
         The fitted model; None where the elements have no distributions of their own.
     """
-    likelihood = of_elements(vae.likelihood)
-    return None if likelihood is None else fit_elements(likelihood, train, seed=seed)
+    likelihood = of_elements(vae.likelihood, train.shape[1:])
+    if likelihood is None:
+        return None
+    likelihood.calibrate(train)  # k-means compares standardised columns
+    return fit_elements(likelihood, train, seed=seed)
 
 
 def best_mixture(likelihood: Likelihood, train: Tensor, most: int, *, seed: int = 0) -> Mixture:

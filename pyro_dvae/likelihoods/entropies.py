@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.nn.functional import softplus
 
 from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
 from pyro_dvae.likelihoods.bernoulli import Bernoulli
+from pyro_dvae.likelihoods.correlated import CorrelatedNormal
 from pyro_dvae.likelihoods.elements import element_log_probs
 from pyro_dvae.likelihoods.levels import Categorical
 from pyro_dvae.likelihoods.masked import _MaskedDistribution, is_dependent
@@ -34,13 +34,11 @@ def _categorical(likelihood: Categorical, params: Tensor) -> Tensor:
 
 
 def _normal(likelihood: Normal, params: Tensor) -> Tensor:
-    _, scale = likelihood._residual(params, likelihood.mean(params))
-    return scale.expand_as(likelihood.mean(params)) + (1 + math.log(2 * math.pi)) / 2
+    return 0.5 - likelihood.element_log_probs(params, likelihood.mean(params))
 
 
 def _laplace(likelihood: Laplace, params: Tensor) -> Tensor:
-    _, scale = likelihood._residual(params, likelihood.mean(params))
-    return scale.expand_as(likelihood.mean(params)) + 1 + math.log(2)
+    return 1 - likelihood.element_log_probs(params, likelihood.mean(params))
 
 
 def _continuous_bernoulli(likelihood: ContinuousBernoulli, params: Tensor) -> Tensor:
@@ -82,13 +80,16 @@ def element_entropies(p_x: TorchDistribution) -> Tensor:
 
 
 def datum_entropy(p_x: TorchDistribution, observed: Tensor | None = None) -> Tensor:
-    """E[-log p(x|z)] of a whole datum, in nats, (*batch).
+    """E[-log p(x|z)] of a whole datum, in nats, (*batch); by draws, but for the forms above.
 
     Args:
         p_x: p(x|z), of batch shape (*batch) and event shape *event.
         observed: (*batch, *event) bools, of which elements are counted; None for all.
     """
     if observed is None and isinstance(p_x, FlatDistribution) and is_dependent(p_x.likelihood):
+        its, params = p_x.likelihood, p_x.flat_params
+        if type(its) is CorrelatedNormal:  # as of a normal element, P times
+            return p_x.event_shape.numel() / 2 - its.log_prob(params, its.mean(params))
         return -p_x.log_prob(p_x.sample((_DRAWS,))).mean(0)
     each = element_entropies(p_x)
     each = each if observed is None else each * observed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
@@ -218,7 +218,7 @@ def maximum(likelihood: Likelihood, x: Tensor, weights: Tensor, extra: float = 0
     return params.reshape(len(params), *x.shape[1:], *params.shape[2:])
 
 
-def of_elements(likelihood: Likelihood) -> Likelihood | None:
+def of_elements(likelihood: Likelihood, event_shape: Sequence[int]) -> Likelihood | None:
     """A likelihood of the same values whose elements are independent, each with its own parameters.
 
     It is the likelihood itself where its elements are independent given z. But levels get their
@@ -226,22 +226,24 @@ def of_elements(likelihood: Likelihood) -> Likelihood | None:
     elements of the likelihood depend on each other.
 
     Args:
-        likelihood: a model's, calibrated.
+        likelihood: a model's.
+        event_shape: the shape of a datum.
 
     Returns:
-        The likelihood; None where there is none of such values.
+        The likelihood, which `calibrate` may change; None where there is none of such values.
     """
     if isinstance(likelihood, Masked):
-        its = of_elements(likelihood.likelihood)
+        its = of_elements(likelihood.likelihood, event_shape)
         return None if its is None else Masked(its)
     if type(likelihood) is Mixed:
-        blocks = [of_elements(cast(Likelihood, block)) for block in likelihood.blocks]
+        parts = zip(likelihood.blocks, likelihood.sizes, strict=True)
+        blocks = [of_elements(cast(Likelihood, block), (size,)) for block, size in parts]
         known = [block for block in blocks if block is not None]
         return Mixed(list(zip(known, likelihood.sizes, strict=True)))
     if type(likelihood) in (Ordinal, LogisticMixture):
         return Categorical(likelihood.levels)
     if not has_maximum(likelihood) and is_dependent(likelihood):
-        return Normal() if likelihood.kind == "real" else None
+        return Normal(event_shape) if likelihood.kind == "real" else None
     return deepcopy(likelihood)
 
 

@@ -180,6 +180,19 @@ def test_every_likelihood_has_simple_models(name: str) -> None:
         torch.testing.assert_close(total, elements.log_prob(x))
 
 
+def test_units_of_correlated_columns_do_not_matter() -> None:
+    """Its simple models have normal columns, standardised whatever the units of the data."""
+    vae = make_vae(likelihood="correlated-normal").eval()
+    train, x = (LIKELIHOODS["normal"].data((num, P)) for num in (60, 20))
+    unit = torch.tensor([1e-5, 1.0, 1e5, 1e3])
+    found, other = simple_models(vae, train, x), simple_models(vae, train * unit, x * unit)
+    shift = unit.log().sum().item()
+    assert found.independent is not None
+    assert other.independent == pytest.approx(found.independent - shift)
+    assert found.mixture is not None
+    assert other.mixture == pytest.approx(found.mixture - shift)
+
+
 def test_codes_that_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     vae = make_vae().eval()
     x = LIKELIHOODS["bernoulli"].data((20, P))
@@ -233,4 +246,4 @@ def test_refusals() -> None:
     assert "Mixture of 1 x Multinomial" in repr(multinomial)
     with pytest.raises(NotImplementedError):
         multinomial.element_log_probs(torch.ones(3, P))
-    assert of_elements(Beta()) is not None
+    assert of_elements(Beta(), (2,)) is not None
