@@ -27,7 +27,7 @@ def own_secret(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def short_em() -> None:
     """The mixtures beside a figure of images get two steps of EM, which take no seconds."""
-    simple._MOST_NUMBERS, simple._SMALL = 2**20, 2**20
+    simple._MOST_NUMBERS, simple._SMALL = 2**22, 2**20
 
 
 @pytest.fixture(autouse=True)

@@ -30,14 +30,15 @@ MAX_TRAINING_DATA = 10_000
 _SMALL = 2**27
 """Up to so many numbers, components x data x P, EM runs in double precision, and the size of the
 mixture is chosen among powers of two."""
-_MOST_NUMBERS = 2**30
+_MOST_NUMBERS = 2**28
 """The most numbers, steps x components x data x P x cost, that one run of EM computes: seconds."""
-_MOST_STEPS = 60
+_LEAST_STEPS, _MOST_STEPS = 20, 60
+"""A mixture has no more components than EM can fit in so many steps, for many numbers."""
 _MOST_LEVELS = 64
 """Elements of more levels get no mixture: it would have a probability for each of them."""
 _HELD_OUT = 500
 _CODES = 64
-"""Codes that are drawn from the prior."""
+"""Codes that are drawn from the prior; fewer, but at least 8, where they take seconds."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,9 @@ class SimpleModels:
     mixture: float | None
     """A mixture of such distributions, fitted by EM; None if there is none for this likelihood."""
     mixture_size: int
-    """C, the components of the mixture: at most the number of codes, and at most 64. Where that is
-    cheap, the best of 2, 4, 8, ... by held-out training data. 0 without a mixture."""
+    """C, the components of the mixture: at most the number of codes, at most 64, and no more than
+    take some seconds. Where that is cheap, the best of 2, 4, 8, ... by held-out training data. 0
+    without a mixture."""
     prior_codes: float
     """E_p(z)[log p(x|z)], the ELBO if q(z|x) were the prior: codes that say nothing of x."""
     prior_codes_error: float | None
@@ -163,7 +165,8 @@ def best_mixture(likelihood: Likelihood, train: Tensor, most: int, *, seed: int 
         most: components.
         seed: of k-means, and of which data are held out to choose by, a fifth, at most 500.
     """
-    most = max(1, min(most, len(train) // 4))
+    affordable = int(_MOST_NUMBERS / (_LEAST_STEPS * train.numel() * _cost(likelihood)))
+    most = max(1, min(most, len(train) // 4, max(2, affordable)))
     if train.numel() * most > _SMALL:
         return _fitted(likelihood, train, most, seed)
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
@@ -180,9 +183,12 @@ def best_mixture(likelihood: Likelihood, train: Tensor, most: int, *, seed: int 
 
 
 def _fitted(likelihood: Likelihood, x: Tensor, size: int, seed: int) -> Mixture:
-    cost = likelihood.cost or 1 / 16  # a matrix product
-    steps = int(_MOST_NUMBERS / (x.numel() * size * cost))
+    steps = int(_MOST_NUMBERS / (x.numel() * size * _cost(likelihood)))
     return fit_mixture(likelihood, x, size, max_steps=max(2, min(_MOST_STEPS, steps)), seed=seed)
+
+
+def _cost(likelihood: Likelihood) -> float:
+    return likelihood.cost or 1 / 64  # a matrix product
 
 
 def first_of(x: Tensor, seed: int) -> Tensor:
@@ -216,7 +222,8 @@ def _prior_codes(
             codes = enumerate_codes(*prior.event_shape, device=x.device, dtype=x.dtype)
             weights = wide(prior.log_prob(codes)).exp()
         else:
-            codes = prior.sample((_CODES,))
+            numbers = x.numel() * max(1, vae.likelihood.cost)
+            codes = prior.sample((min(_CODES, max(8, _MOST_NUMBERS // numbers)),))
         codes = codes.unsqueeze(1) if labels is None else codes
         means = sum(part.sum(-1) for part in _scored(vae, x, codes)) / len(x)  # (S,)
     assert isinstance(means, Tensor)
