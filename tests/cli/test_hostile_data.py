@@ -164,7 +164,7 @@ def test_classes_are_those_that_occur(pdvae: Run, classes: list[str]) -> None:
     Path("other.csv").write_text(labelled([classes[0], "4"]))
     status, _, err = pdvae("score", "run", "--data=other.csv")
     assert (status, err.count("\n")) == (2, 1)
-    assert "Expected labels" in err
+    assert f"Expected {', '.join(classes)} as labels in other.csv" in err
 
 
 def test_labels_for_some_of_the_rows(pdvae: Run) -> None:
