@@ -89,8 +89,8 @@ AlphaOption = Annotated[
     float | None,
     model(
         help="Learn the classes from labels that some of the data have: the first latent is the "
-        "class. The value is the weight of the loss of the classes, 0.1 as a rule. It needs labels "
-        "and as many --categories as there are classes. If left out: labels play no part."
+        "class. The value is the weight of the loss of the classes; try 1. It needs labels and as "
+        "many --categories as there are classes. If left out: labels play no part."
     ),
 ]
 LabelledShareOption = Annotated[
