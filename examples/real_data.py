@@ -31,8 +31,8 @@ from pyro_dvae.data import open_source, scan, suggest
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES
 from pyro_dvae.runs import start_run
 
-SPLIT_SEED = 101
-"""The splits of three seeds are 101 to 103. The defaults were chosen on splits 1, 2 and 15."""
+SPLIT_SEED = 201
+"""The splits of three seeds are 201 to 203. The rule was chosen on splits 1, 2, 15, 101, 102."""
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 

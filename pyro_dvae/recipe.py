@@ -1,9 +1,9 @@
 """The defaults that depend on the size of the data.
 
 The rule was found on eight of the twelve real data sets that `examples/real_data.py` runs, on one
-split of each. It was then measured on the ten tables and small images among the twelve, on splits
-that nobody had looked at; `examples/README.md` has the figures. For 60,000 images of 28 x 28 pixels
-it gives the constants of `defaults`.
+split of each. It was then measured on all twelve, on splits that nobody had looked at;
+`examples/README.md` has the figures. For 60,000 images of 28 x 28 pixels it gives the constants of
+`defaults`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEW_VALUES = 2_000_000
 weights for many more, within a few epochs."""
 LEAST_STEPS = 5_000
 """The least steps in the most epochs: an epoch of 178 rows has two steps."""
-LEAST_PATIENCE = 400
+LEAST_PATIENCE = 1_500
 """The least steps without a better validation ELBO before the training stops."""
 LEAST_ANNEALING = 400
 """The least steps of annealing."""

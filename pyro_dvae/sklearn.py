@@ -67,7 +67,7 @@ class CategoricalVAE(TableEstimator):
         free_bits: the gradient leaves out the KL of a latent below this number of nats; None for 0.
         epochs: the most epochs to train; None for 50, or as many as make 5,000 steps.
         patience: training stops after this many epochs without a better validation ELBO; 0 trains
-            all epochs. None for 10, or as many as make 400 steps.
+            all epochs. None for 10, or as many as make 1,500 steps.
         batch_size: B, the number of data points per step.
         learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for few values.
         averaging: the decay of the average of the weights, which is what is kept; 0 for no average;

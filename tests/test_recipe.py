@@ -41,8 +41,8 @@ def test_mnist_has_the_constants() -> None:
 @pytest.mark.parametrize(
     ("num_data", "figures"),
     [
-        (178, (2_500, 200, 0.99, 200)),
-        (5_000, (100, 10, 0.99, 10)),
+        (178, (2_500, 750, 0.99, 200)),
+        (5_000, (100, 30, 0.99, 10)),
         (28_000, (50, 10, 0.998214, 10)),
     ],
 )
@@ -158,11 +158,11 @@ def test_the_best_epoch_is_that_of_log_p_for_the_marginal() -> None:
 
 def test_fit_stops_after_the_patience_of_the_rule() -> None:
     """With a learning rate that changes no weight, no epoch after the first is better."""
-    x = torch.bernoulli(torch.full((60, 4), 0.5), generator=torch.Generator().manual_seed(0))
+    x = torch.bernoulli(torch.full((112, 4), 0.5), generator=torch.Generator().manual_seed(0))
     vae = build_vae(Config(num_latents=2, num_categories=3, hidden=(8,)), (4,))
     records = list(fit(vae, MarginalELBO(), x, 12, batch_size=1, learning_rate=1e-30, averaging=0))
-    assert len(records) == 11  # 48 steps each, so the patience is 10 epochs
-    for validation, epochs in ((12, 15), (None, 12)):
+    assert len(records) == 16  # 100 steps each, so the patience is 15 epochs
+    for validation, epochs in ((12, 18), (None, 17)):
         options = {"batch_size": 1, "learning_rate": 1e-30, "averaging": 0, "epochs": epochs}
         patience = None if validation else "auto"
         ran = fit(vae, MarginalELBO(), x, validation, patience=patience, **options)  # type: ignore[arg-type]

@@ -75,8 +75,8 @@ def fit(
             been drawn once already. `TrainingData` of your own need `groups_of_copies` for that.
         epochs: the most epochs to train; None for 50, or as many as make 5,000 steps.
         patience: stop after this many epochs without a better validation ELBO, those of annealing
-            aside; None never stops early. "auto" means 10, or as many as make 400 steps. It is not
-            used without validation.
+            aside; None never stops early. "auto" means 10, or as many as make 1,500 steps. It plays
+            no part without validation.
         batch_size: B, the number of data points per step.
         learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for data of at most two
             million values.
