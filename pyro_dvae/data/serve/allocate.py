@@ -146,23 +146,19 @@ def allocate_latest(times: Tensor, validation: float, test: float) -> tuple[Tens
     nums = _numbers(len(times), validation, test)
     ascending, order = times.sort(stable=True)
     part = torch.zeros(len(times), dtype=torch.uint8, device="cpu")
+    changes = (ascending.diff() != 0).nonzero().flatten() + 1
     stop = len(times)
     for number, num in ((2, nums[1]), (1, nums[0])):
         if num:
-            start = max(0, stop - num)
-            at, right = (
-                ascending[start],
-                torch.searchsorted(ascending, ascending[start], right=True),
-            )
-            changes = int(torch.searchsorted(ascending, at)), int(right)
-            inside = [change for change in changes if 0 < change < stop]
-            if not inside:
+            # The test part leaves a change of time for the validation part.
+            inside = changes[changes < stop][int(number == 2 and nums[0] > 0) :]
+            if not len(inside):
                 raise ValueError(
                     f"Expected a change of time where the parts begin; got {len(times)} rows of "
                     f"{len(times.unique())} times, with {num} asked for. Keep another number of "
                     "rows apart, or split at random."
                 )
-            first = min(inside, key=lambda change: abs(change - start))
+            first = int(inside[(inside - (stop - num)).abs().argmin()])
             part[order[first:stop]] = number
             stop = first
     return _indices(part)
