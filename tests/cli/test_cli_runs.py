@@ -319,7 +319,7 @@ def test_a_weight_that_overflows_is_never_written(
         (["--lr=0.1"], "--lr 0.1 (the run's: 0.003)"),
         (["--estimator=vimco"], "--estimator vimco (the run's: rloo)"),
         (["--particles=7", "--seed=1"], "--particles 7 (the run's: 4), --seed 1 (the run's: 0)"),
-        (["--patience=0"], "no --patience (the run's: 80)"),
+        (["--patience=0"], "no --patience (the run's: 300)"),
         (["--hidden=9"], "--hidden 9 (the run's: (8,))"),
         (["--estimator=sgd"], "--estimator sgd (the run's: rloo)"),
         (["again"], "new run folder or --resume; got both"),
