@@ -9,6 +9,7 @@ import typer
 
 from pyro_dvae.defaults import (
     ANNEALING,
+    LABELLED_SHARE,
     LONG_RUN,
     MOST_KEPT_BYTES,
     MOST_KEPT_ROWS,
@@ -97,7 +98,8 @@ LabelledShareOption = Annotated[
     float | None,
     model(
         help="With --alpha and few labels, the data that have a label stand in an epoch several "
-        "times, so that at least this share of it has one. 0 makes no copies. If left out: 0.1."
+        f"times, so that at least this share of it has one. 0 makes no copies. If left out: "
+        f"{LABELLED_SHARE}."
     ),
 ]
 DropoutOption = Annotated[

@@ -279,7 +279,6 @@ def _scored(
     seed: int,
     data_dir: Path | None,
 ) -> _Scores:
-    from pyro_dvae.evaluation import default_score
     from pyro_dvae.runs import anomaly_rows, beside, score_rows
 
     about, draws = beside(run.data, rows), {"importance_samples": iw_samples, "seed": seed}
@@ -287,7 +286,7 @@ def _scored(
         names = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}
         found = score_rows(run.vae, run.config, rows, bound.value, **draws)
         return _Scores("log-prob", names[bound.value], about, *found)
-    score = default_score(run.vae.likelihood) if by is None else by.value
+    score: Any = ANOMALY_SCORE if by is None else by.value
     return _Scores(score, "", about, *anomaly_rows(run, rows, score, data_dir=data_dir, **draws))
 
 

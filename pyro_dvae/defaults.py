@@ -29,6 +29,8 @@ MOST_KEPT_BYTES = 2**26
 ANOMALY_SCORE: Literal["log-prob"] = "log-prob"
 """The score that data are ordered by, the most unusual first; see `anomaly_scores`. In
 `examples/anomaly.py`, on eight data sets, it was the best of ours together with "conditional"."""
+LABELLED_SHARE = 0.1
+"""The least share of the data of an epoch that have a label, for a new model with classes."""
 LONG_RUN = 20_000
 """The number of training steps from which on compiling repays: it takes seconds, and saves a tenth
 of each step."""

@@ -5,7 +5,6 @@ from pyro_dvae.evaluation.anomaly import (
     AnomalyScore,
     anomaly_scorer,
     anomaly_scores,
-    default_score,
     excess_log_probs,
     log_probs,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "conditional_surprise",
     "datum_scores",
     "datum_terms",
-    "default_score",
     "describe_codes",
     "describe_collapse",
     "evaluate",

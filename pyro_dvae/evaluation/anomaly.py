@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,11 +17,8 @@ from pyro_dvae.evaluation.plan import make_plan
 from pyro_dvae.evaluation.scoring import datum_terms
 from pyro_dvae.evaluation.simple import first_of, independent_elements
 from pyro_dvae.evaluation.surprise import conditional_surprise
-from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.counts import Multinomial
 from pyro_dvae.likelihoods.entropies import datum_entropy, element_entropies
-from pyro_dvae.likelihoods.masked import is_dependent, unmasked
-from pyro_dvae.likelihoods.mixed import Mixed
 from pyro_dvae.posteriors import posterior_of
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.tensors import as_arguments
@@ -174,18 +171,6 @@ def anomaly_scores(
         seed=seed,
     )
     return scorer(x, labels)
-
-
-def default_score(likelihood: Likelihood) -> AnomalyScore:
-    """The score that is best as a rule, among those that a likelihood allows.
-
-    Args:
-        likelihood: a model's.
-    """
-    its = unmasked(likelihood)
-    blocks = its.blocks if isinstance(its, Mixed) else [its]
-    dependent = any(is_dependent(cast(Likelihood, block)) for block in blocks)
-    return "log-prob" if dependent else ANOMALY_SCORE
 
 
 def anomaly_scorer(

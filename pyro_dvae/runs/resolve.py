@@ -30,7 +30,7 @@ from pyro_dvae.data.read.rows import levels_in
 from pyro_dvae.data.read.table_rows import TableRows
 from pyro_dvae.data.serve.allocate import amount_kept, rows_in, validation_kept
 from pyro_dvae.data.serve.divide import split_is_last
-from pyro_dvae.defaults import TEST_SHARE
+from pyro_dvae.defaults import LABELLED_SHARE, TEST_SHARE
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
 from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
 from pyro_dvae.recipe import estimator_recipe, model_recipe, training_recipe
@@ -38,7 +38,6 @@ from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.runs.estimators import ESTIMATORS, estimator_of
 from pyro_dvae.runs.parts import is_conditional
 from pyro_dvae.specs import is_own
-from pyro_dvae.training.labelled import LABELLED_SHARE
 
 
 def check_source(source: Source) -> Scan:

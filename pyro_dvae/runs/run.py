@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_dvae.evaluation import AnomalyScore, Profile, default_score
+from pyro_dvae.defaults import ANOMALY_SCORE
+from pyro_dvae.evaluation import AnomalyScore, Profile
 from pyro_dvae.likelihoods.counts import is_unit
 from pyro_dvae.runs.anomalies import anomaly_rows
 from pyro_dvae.runs.checkpoints import WEIGHTS
@@ -105,8 +106,8 @@ class Run(RunInfo):
             what: as for `rows`.
             bound: the ELBO, "elbo"; the importance-weighted bound, "importance"; or log p(x),
                 "exact". None for the score `by`.
-            by: the score, such as "ratio"; see `pyro_dvae.evaluation.anomaly_scores`. None for the
-                one that is best as a rule, if there is no `bound`; see `default_score`.
+            by: the score, such as "ratio"; see `pyro_dvae.evaluation.anomaly_scores`. None for
+                "log-prob", which is best as a rule, if there is no `bound`.
             labels: as for `rows`.
             importance_samples: k, the codes drawn per datum for the importance-weighted bound.
             seed: of the draws; None for the run's.
@@ -126,7 +127,7 @@ class Run(RunInfo):
         draws: dict[str, Any] = {"importance_samples": importance_samples, "seed": seed}
         if bound is not None:
             return score_rows(self.vae, self.config, rows, bound, **draws).values
-        by = by or default_score(self.vae.likelihood)
+        by = by or ANOMALY_SCORE
         return anomaly_rows(self, rows, by, **draws).values
 
     def profile(

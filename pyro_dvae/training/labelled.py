@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.checks import labelled_share
+from pyro_dvae.defaults import LABELLED_SHARE
 from pyro_dvae.training.batches import Batch, DivisibleData, OrderedData, TensorData
-
-LABELLED_SHARE = 0.1
-"""The least share of the data of an epoch that have a label, where the user names none."""
 
 
 class RepeatedLabels:
