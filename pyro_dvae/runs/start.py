@@ -226,10 +226,12 @@ def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
     train: Any = splits.train.to(device)
     calibrate(vae, train, config.seed)  # the state of a resumed run replaces it
     if isinstance(vae, SemiSupervisedVAE) and splits.train.labels is not None:
+        num_labelled = int((splits.train.labels >= 0).sum())
         # Copies of data that are read in blocks would be far from the block that is in memory.
-        share = 0.0 if isinstance(train, OrderedData) else config.labelled_share or 0.0
-        train = RepeatedLabels(train, share)
-        vae.alpha *= len(train) / train.num_labelled
+        if config.labelled_share and not isinstance(train, OrderedData):
+            train = RepeatedLabels(train, config.labelled_share)
+            num_labelled = train.num_labelled
+        vae.alpha *= len(train) / num_labelled
     validation = _validation(config, splits, device)
     with _parts_that_fit():
         return Trainer(vae, elbo, train, validation, **config.training)

@@ -38,10 +38,10 @@ class RepeatedLabels:
     ) -> None:
         labelled_share(share)
         self.data = TensorData(*data) if isinstance(data, tuple) else data
-        if share and isinstance(self.data, OrderedData):
+        if isinstance(self.data, OrderedData):
             raise ValueError(
                 "Expected data that are in memory, since copies of a datum must be far apart in an "
-                f"epoch; got {type(data).__name__}. Use share=0, or fewer data."
+                f"epoch; got {type(data).__name__}. Leave this out, or use fewer data."
             )
         labels = self.data.labels
         known = torch.empty(0) if labels is None else (labels.cpu() >= 0).nonzero().flatten()

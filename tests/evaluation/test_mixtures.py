@@ -11,9 +11,10 @@ import scipy.stats
 import torch
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
-from zoo import LIKELIHOODS, P, gappy, make_vae
+from zoo import LIKELIHOODS, D, K, P, gappy, make_vae
 
 from pyro_dvae import Bernoulli, Beta, Categorical, Laplace, Masked, Normal, Poisson, evaluate
+from pyro_dvae.codes import enumerate_codes
 from pyro_dvae.evaluation import Mixture, fit_mixture, independent_elements, simple_models
 from pyro_dvae.evaluation import simple as simple_module
 from pyro_dvae.evaluation.mixtures import fit_elements, k_means
@@ -59,6 +60,16 @@ def test_em_is_that_of_scikit_learn(steps: int) -> None:
     expected = torch.from_numpy(theirs.score_samples(x.numpy()))
     torch.testing.assert_close(ours.log_prob(x), expected, rtol=1e-7, atol=1e-7)
     assert ours.num_steps == steps + 1
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, 20.0])
+def test_each_component_is_fitted_to_all_data_too(strength: float) -> None:
+    """As if `strength` more data were in it: the means of one step, by hand."""
+    x = clusters()
+    share = torch.rand(len(x), 3).softmax(-1)
+    found = fit_mixture(Normal((2,)), x, 3, start=share, strength=strength, max_steps=1)
+    means = (share.T @ x + strength * x.mean(0)) / (share.sum(0)[:, None] + strength)
+    torch.testing.assert_close(found.params[..., 0], means, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -202,6 +213,20 @@ def test_codes_that_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn.prior_codes_error is not None
     assert abs(drawn.prior_codes - exact.prior_codes) < 4.5 * drawn.prior_codes_error
     assert (drawn.mixture, drawn.independent) == (exact.mixture, exact.independent)
+
+
+def test_codes_have_the_probabilities_of_the_prior() -> None:
+    """sum_z p(z) mean_n log p(x_n|z), under a prior that is far from uniform."""
+    vae = make_vae("learned").eval()
+    x = LIKELIHOODS["bernoulli"].data((20, P))
+    codes = enumerate_codes(D, K, dtype=x.dtype)
+    with torch.no_grad():
+        p_z = vae.prior_codes().log_prob(codes).exp()
+        log_p = vae.decode(codes.unsqueeze(1)).log_prob(x).mean(-1)
+    assert (p_z * len(codes) - 1).abs().max() > 0.1
+    found = simple_models(vae, x, x)
+    assert found.prior_codes == pytest.approx((p_z * log_p).sum().item(), rel=1e-9)
+    assert found.prior_codes_error is None
 
 
 def test_labels_and_few_data() -> None:

@@ -6,11 +6,14 @@ import csv
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from pyro_dvae import BinaryImages, RepeatedLabels, fit
 from pyro_dvae.data import open_source
+from pyro_dvae.data.serve import splits
 from pyro_dvae.data.serve.blocks import BlockData
 from pyro_dvae.data.serve.prepare import Preparation
 from pyro_dvae.runs import resume_run, start_run
@@ -87,10 +90,29 @@ def test_a_run_with_few_labels_repeats_them(tmp_path: Path) -> None:
         resumed = training.trainer.vae.state_dict()
     assert all(torch.equal(resumed[name], value) for name, value in vae.state_dict().items())
     with start_run(source, tmp_path / "c", **options, labelled_share=0.0) as training:
+        assert not isinstance(training.trainer.data, RepeatedLabels)
         assert len(training.trainer.data) == 200
         assert training.trainer.vae.alpha == 0.5 * 200 / 5
     with start_run(source, tmp_path / "d", **{**options, "alpha": None}) as training:
         assert training.config.labelled_share is None
+
+
+def test_data_that_are_read_in_blocks_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch in any other order would read a block for each datum."""
+    monkeypatch.setattr(splits, "IN_MEMORY", 0)
+    for name in ("a", "b"):
+        (tmp_path / "x" / name).mkdir(parents=True)
+        for number in range(10):
+            grey = np.full((2, 2), 12 * number + 100, np.uint8)
+            Image.fromarray(grey).save(tmp_path / "x" / name / f"{number}.png")
+    source = open_source(tmp_path / "x")
+    options = {**SMALL, "epochs": 1, "alpha": 0.5, "validation": 0, "test": 0}
+    with start_run(source, tmp_path / "run", **options) as training:
+        assert isinstance(training.trainer.data, BlockData)
+        assert training.trainer.vae.alpha == 0.5  # all have a label
+        assert len(list(training.epochs())) == 1
 
 
 def test_validation_data_are_kept_apart_before(tmp_path: Path) -> None:
