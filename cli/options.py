@@ -166,17 +166,20 @@ IdsOption = Annotated[
 GroupOption = Annotated[
     str | None,
     your_data(
-        help="The column of a table, or the array of a .npz file, that says which rows belong "
-        "together, such as a patient or a writer. Rows of one group are kept in one part. The "
-        "model does not see it."
+        metavar="COLUMN|FILE|folder",
+        help="What says which rows belong together, such as a patient or a writer: a column of a "
+        "table; an array of a .npz file; a file with one value per row, or per name of an image "
+        "(FILE.csv:COLUMN if it has several columns); or, for images, folder. Rows of one group "
+        "are kept in one part. The model does not see it.",
     ),
 ]
 TimeOption = Annotated[
     str | None,
     your_data(
-        help="The column of a table, or the array of a .npz file, that says when each row was "
-        "measured, as a number or a date. The latest rows are kept apart for testing, and those "
-        "before them for validation. The model does not see it, unless --columns names it."
+        metavar="COLUMN|FILE",
+        help="What says when each row was measured, as a number or a date; it is given like that "
+        "of --group. The latest rows are kept apart for testing, and those before them for "
+        "validation. The model does not see it, unless --columns names it.",
     ),
 ]
 NominalOption = Annotated[

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyro_dvae.data.read.beside import file_beside
+
 
 class Reading(NamedTuple):
     """How files are read: the arguments of `open_source` with these names."""
@@ -39,10 +41,31 @@ def reading_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     labels = given.get("labels")
     if isinstance(labels, (str, Path)) and os.path.isfile(os.path.expanduser(labels)):
         given["labels"] = absolute(labels)
+    for name in ("group", "time"):
+        beside = file_beside(given.get(name))
+        if beside is not None:
+            path, column = beside
+            given[name] = str(path) if column is None else f"{path}:{column}"
     for name in ("columns", "drop", "nominal"):
         if given.get(name) is not None:
             given[name] = tuple(given[name])
     return given
+
+
+def beside_in(reading: Reading, folder: str | Path) -> Reading:
+    """How files are read where those beside the data have moved to a folder together with them.
+
+    Args:
+        reading: how they were read.
+        folder: where the data are now.
+    """
+    moved: dict[str, Any] = {}
+    for name in ("labels", "group", "time"):
+        path, colon, column = str(reading._asdict()[name]).partition(":")
+        there = Path(folder) / Path(path).name
+        if os.path.isabs(path) and not os.path.exists(path) and there.is_file():
+            moved[name] = f"{absolute(there)}{colon}{column}"
+    return reading._replace(**moved)
 
 
 def absolute(path: str | Path) -> str:

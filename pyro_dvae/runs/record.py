@@ -26,7 +26,7 @@ from pyro_dvae.data import (
 )
 from pyro_dvae.data.read.rows import Levels, levels_in
 from pyro_dvae.runs.config import Config, preparation_of
-from pyro_dvae.runs.reading import AS_IT_IS, Reading, absolute, reading_of
+from pyro_dvae.runs.reading import AS_IT_IS, Reading, absolute, beside_in, reading_of
 from pyro_dvae.runs.rows import open_file
 from pyro_dvae.runs.splitting import SplitRecord, fingerprint_of_rows, split_record
 
@@ -154,7 +154,8 @@ class DataRecord:
         elif data is not None:
             record = replace(record, path=absolute(data))
         elif data_dir is not None and record.path is not None:
-            return replace(record, path=absolute(Path(data_dir) / Path(record.path).name))
+            path = absolute(Path(data_dir) / Path(record.path).name)
+            return replace(record, path=path, reading=beside_in(record.reading, data_dir))
         return record if data_dir is None else replace(record, data_dir=absolute(data_dir))
 
     def open(self) -> Source:

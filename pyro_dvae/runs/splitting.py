@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyro_dvae.data import Source, Splits, SubsetRows
+from pyro_dvae.data.read.beside import file_beside
 
 if TYPE_CHECKING:
     from pyro_dvae.runs.record import DataRecord
@@ -62,11 +63,8 @@ def describe_split(data: DataRecord) -> list[str]:
         data: the record of the run's data.
     """
     config, split = data.config, data.split
-    if config.split == "last":
-        by = "last rows" if data.reading.time is None else f"rows of the latest {data.reading.time}"
-        lines = [f"the {by} are kept apart"]
-    else:
-        lines = [f"at random, split_seed={config.split_seed}"]
+    is_last = config.split == "last"
+    lines = [] if is_last else [f"at random, split_seed={config.split_seed}"]
     lines += split_notes(data)
     if split is not None and not _is_told(data):
         num = sum(split.num_shared.values())
@@ -81,10 +79,15 @@ def split_notes(data: DataRecord) -> list[str]:
         data: the record of a run's data.
     """
     split, lines = data.split, []
+    if data.config.split == "last":
+        time = data.reading.time
+        by = "last rows" if time is None else f"rows of the latest {_called(time, 'times')}"
+        lines.append(f"the {by} are kept apart")
     if split is None:
-        return []
+        return lines
     if split.num_groups is not None:
-        by = "" if data.reading.group is None else f" of {data.reading.group}"
+        group = data.reading.group
+        by = "" if group is None else f" of {_called(group)}"
         lines.append(f"each of the {split.num_groups:,} groups{by} is kept in one part")
     if split.num_copies:
         rows = _rows(split.num_copies, "repeats others", "repeat others")
@@ -95,6 +98,15 @@ def split_notes(data: DataRecord) -> list[str]:
     if _is_told(data):
         lines += [_shared(data, split, part) for part, num in split.num_shared.items() if num]
     return lines
+
+
+def _called(given: str | int, nameless: str = "") -> str:
+    """What a column is called, or a file beside the data, whose values have perhaps no name."""
+    beside = file_beside(given)
+    if beside is None:
+        return str(given)
+    path, column = beside
+    return f"{column or nameless} in {path.name}" if column or nameless else path.name
 
 
 def _is_told(data: DataRecord) -> bool:

@@ -98,6 +98,27 @@ def test_seeds_of_training_have_their_rows_in_common(file: Path) -> None:
     assert not torch.equal(weights[0], weights[1])
 
 
+@pytest.mark.usefixtures("file")
+def test_a_file_of_groups_may_move_together_with_the_data() -> None:
+    np.save("who.npy", _frame()["patient"].to_numpy().astype(str))
+    source = open_source("t.csv", group="who.npy", drop=["patient", "day"])
+    with start_run(source, "run", **SMALL) as training:
+        list(training.epochs())
+        parts = _parts(training)
+    assert (
+        describe_split(training.data)[1] == "each of the 24 groups of who.npy is kept in one part"
+    )
+    with resume_run("run", group="who.npy", epochs=2) as training:
+        assert _parts(training) == parts
+    Path("other").mkdir()
+    for name in ("t.csv", "who.npy"):
+        Path(name).rename(Path("other") / name)
+    data = load_run("run").data
+    assert _parts(data.moved_to(data_dir="other").splits()) == parts
+    with pytest.raises(ValueError, match=r"one group for each row; got .*who.npy \(No such file"):
+        data.moved_to("other/t.csv").open()
+
+
 def test_a_run_of_before_keeps_the_split_of_its_one_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

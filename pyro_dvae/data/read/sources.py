@@ -11,27 +11,28 @@ import torch
 
 from pyro_dvae.data.read.array_rows import ArrayRows, array_file
 from pyro_dvae.data.read.arrays import SUFFIXES, read_arrays
+from pyro_dvae.data.read.beside import file_beside, with_order
 from pyro_dvae.data.read.datasets import as_rows
 from pyro_dvae.data.read.errors import DataError, reading, refuse_too_large, user_path
 from pyro_dvae.data.read.extent import row_bytes
 from pyro_dvae.data.read.folders import image_folder
-from pyro_dvae.data.read.groups import number_groups, times_of
 from pyro_dvae.data.read.idx import IDX_FILES, find_idx, read_idx, read_pair
 from pyro_dvae.data.read.labels import Labels, number_classes
 from pyro_dvae.data.read.mnist import DATA_SETS, load_images
 from pyro_dvae.data.read.rows import Levels, Rows, Source, TensorRows
 from pyro_dvae.data.read.table_files import TABLE_SUFFIXES, TableOptions, table_file
-from pyro_dvae.data.read.table_rows import Column, TableRows
+from pyro_dvae.data.read.table_rows import Column
 from pyro_dvae.data.read.torchvision_sets import TORCHVISION_SETS, torchvision_set
 
+_ORDER = ("group", "time")
 _OPTIONS = {
-    "the name of a data set": ("data_dir",),
-    ".npy": ("labels",),
-    ".npz": ("key", "labels", "group", "time"),
+    "the name of a data set": ("data_dir", *_ORDER),
+    ".npy": ("labels", *_ORDER),
+    ".npz": ("key", "labels", *_ORDER),
     **dict.fromkeys(TABLE_SUFFIXES, (*TableOptions._fields, "header")),
-    "an IDX file": ("labels",),
-    "a folder of IDX files": (),
-    "a folder of images": ("size", "channels"),
+    "an IDX file": ("labels", *_ORDER),
+    "a folder of IDX files": _ORDER,
+    "a folder of images": ("size", "channels", *_ORDER),
     "values of a program": TableOptions._fields,
 }
 """Kind of data -> the options of `open_source` that it takes."""
@@ -82,9 +83,11 @@ def open_source(
         labels: Where the labels are: a column of a table, an array of a ``.npz`` file, or a file
             of its own with one label per row; for values, also one label per row.
         ids: The column of a table that names the rows.
-        group: What says which rows belong together, such as the column of a table with the patient
-            or the writer, or an array of a ``.npz`` file; for values, also one name or number per
-            row. A split keeps rows of one group in one part. The model does not see it.
+        group: What says which rows belong together: the column of a table with the patient, say;
+            an array of a ``.npz`` file; a file with one name or number per row; for images also
+            ``"folder"``, the name of the folder of each; for values, one per row. A split keeps
+            rows of one group in one part. The model does not see it. A table in a file may name
+            the rows in another column; ``"visits.csv:patient"`` takes one of several columns.
         time: What says when each row was measured, as for ``group``: numbers, or dates. A split
             keeps the latest rows apart. The model sees it only if ``columns`` names it.
         nominal: The columns of a table whose numbers are names, such as 4, 6 and 8 cylinders.
@@ -138,40 +141,32 @@ def _of_values(data: Any, options: dict[str, Any]) -> Source:
     rows = as_rows(data, options.get("labels"), **others, **columns)
     source = Source("values", "memory", rows, None, None, {**others, **named})
     values = {name: value for name, value in beside.items() if name not in named}
-    return _with_order(source, values.get("group"), values.get("time"))
-
-
-def _with_order(source: Source, group: Any = None, time: Any = None) -> Source:
-    """The data with the groups and the times of their rows, of their table or as they are given."""
-    rows = source.train
-    groups, times = (rows.groups, rows.times) if isinstance(rows, TableRows) else (None, None)
-    groups = groups if group is None else number_groups(group, "group")
-    times = times if time is None else times_of(time, "time")
-    for name, found in {"group": groups, "time": times}.items():
-        if found is not None and len(found) != len(rows):
-            raise DataError(
-                f"Expected {name}=... with one value per row, {len(rows)}; got {len(found)}. Pass "
-                "one for each row."
-            )
-    return source._replace(groups=groups, times=times)
+    return with_order(source, values.get("group"), values.get("time"))
 
 
 def _named(name: str | None, options: dict[str, Any]) -> Source:
     """Open a named data set; None is MNIST, or else the bundled sample of it."""
     _check_options("the name of a data set", options)
     folder = user_path(options["data_dir"]) if "data_dir" in options else None
+    beside = {name: options[name] for name in _ORDER if name in options}
     if name is not None and name in TORCHVISION_SETS:
-        return torchvision_set(name, folder)
+        return with_order(torchvision_set(name, folder), **beside)
     images = load_images(name, folder)
     train = TensorRows(images.train, images.train_labels)
     test = TensorRows(images.test, images.test_labels)
-    return Source(images.name, images.source, train, test, images.notice)
+    return with_order(Source(images.name, images.source, train, test, images.notice), **beside)
 
 
 def _in_files(data: str | Path, options: dict[str, Any]) -> Source:
     """Open the data in a file or a folder."""
     path, kind = _kind(data)
     _check_options(kind, options)
+    beside = {
+        name: options[name]
+        for name in _ORDER
+        if name in options and (kind not in TABLE_SUFFIXES or file_beside(options[name]))
+    }
+    options = {name: value for name, value in options.items() if name not in beside}
     labels = options.get("labels")
     labels = str(labels) if isinstance(labels, Path) else labels
     train: Rows
@@ -194,18 +189,7 @@ def _in_files(data: str | Path, options: dict[str, Any]) -> Source:
         shape = rows.event_shape  # a row is also looked at in double precision
         refuse_too_large(f"a row of shape {shape}", 16 * row_bytes(rows), "Cut the rows up.")
     source = Source(path.name or str(path), str(path), train, test, notice)
-    if kind != ".npz":
-        return _with_order(source)
-    beside = [_beside(path, options.get(name), name) for name in ("group", "time")]
-    return _with_order(source, *beside)
-
-
-def _beside(path: Path, name: str | None, what: str) -> Any:
-    """An array of a ``.npz`` file that stands beside the data."""
-    if name is None:
-        return None
-    with reading(path, f"an array {name!r} of one {what} for each row"):
-        return np.asarray(read_arrays(path, name)[0])
+    return with_order(source, **beside)
 
 
 def _kind(data: str | Path) -> tuple[Path, str]:

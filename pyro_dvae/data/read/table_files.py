@@ -76,7 +76,7 @@ def table_file(path: Path, header: bool | None = None, **options: Any) -> TableR
         )
     with reading(path, "a whole table of numbers or names"):
         if is_parquet:
-            rows = frame_rows(_read_parquet(path), str(path), chosen, is_file=True)
+            rows = frame_rows(read_parquet(path), str(path), chosen, is_file=True)
             rows.reread = partial(_reread_file, path, None, options)
             return rows
         as_text = [name for name, levels in chosen.levels.items() if levels != BITS]
@@ -179,7 +179,8 @@ def _rows(
     return rows
 
 
-def _read_parquet(path: Path) -> Any:
+def read_parquet(path: Path) -> Any:
+    """Read a ``.parquet`` file as a data frame of pandas."""
     try:
         import pyarrow  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
         from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped, unused-ignore]

@@ -340,9 +340,10 @@ class TestColumns:
 
     def test_groups_and_times_of_values(self, tmp_path: Any) -> None:
         x, groups = np.random.default_rng(0).normal(size=(6, 2)), np.array(list("aabbcc"))
-        source = open_source(x, group=groups, time=np.arange(6))
+        source = open_source(x, group=groups)
         assert source.groups is not None
         assert source.groups.tolist() == [0, 0, 1, 1, 2, 2]
+        source = open_source(x, time=np.arange(6))
         assert source.times is not None
         assert source.times.tolist() == list(range(6))
         assert source.arguments == {}
@@ -356,6 +357,10 @@ class TestColumns:
         [
             ({"group": "none"}, "Expected a column of the table"),
             ({"group": list("ab")}, r"Expected group=... with one value per row, 60; got 2"),
+            (
+                {"group": "writer", "time": "day"},
+                "Expected groups of rows, or rows in the or",
+            ),
             ({"time": "writer"}, "Expected dates written as 2024-12-31 in column 'writer'"),
         ],
     )
