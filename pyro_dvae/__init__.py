@@ -7,6 +7,7 @@ The library has:
   `DiscreteELBO`;
 - training: `fit`, or a `Trainer`, which can stop and continue; `fit_prior` for a second stage;
 - figures of a model in nats per datum: `evaluate`, `datum_scores`, `log_marginal`;
+- better q(z|x) than the encoder's: `refine`;
 - data: `load_images`, `BinaryImages`, and more in `pyro_dvae.data`;
 - the folders that the trainings of the command line leave: `load_run`, and more in
   `pyro_dvae.runs`.

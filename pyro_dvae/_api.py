@@ -19,12 +19,15 @@ from pyro_dvae.evaluation import (
     Evaluation,
     Prediction,
     Profile,
+    Refined,
+    RefinedGuide,
     datum_scores,
     evaluate,
     impute,
     log_marginal,
     predict,
     profile,
+    refine,
 )
 from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
@@ -124,6 +127,8 @@ __all__ = [
     "PriorTrainer",
     "Profile",
     "RaoGumbelELBO",
+    "Refined",
+    "RefinedGuide",
     "ReinMaxELBO",
     "ReinMaxRaoELBO",
     "ReinforceELBO",
@@ -158,6 +163,7 @@ __all__ = [
     "predict",
     "profile",
     "reference_gradient",
+    "refine",
     "save_run",
     "split",
     "with_prior",

@@ -147,7 +147,7 @@ class FactorisedPosterior(EnumerablePosterior):
     def expectation(self, value: Tensor) -> Tensor:
         """E_q[value(z)], (B,), summed over one latent after the other, from the last one on."""
         for q in reversed(self.log_q.exp().unbind(1)):  # (B, K)
-            value = _mean(q, value.unflatten(-1, (-1, q.shape[-1])))
+            value = mean_over(q, value.unflatten(-1, (-1, q.shape[-1])))
         return value.squeeze(-1)
 
 
@@ -193,7 +193,7 @@ class TabulatedPosterior(EnumerablePosterior):
 
     def expectation(self, value: Tensor) -> Tensor:
         """sum_z q(z|x) value(z), (B,)."""
-        return _mean(self.log_q.exp(), value.unsqueeze(-2)).squeeze(-1)
+        return mean_over(self.log_q.exp(), value.unsqueeze(-2)).squeeze(-1)
 
     def _categories(self, number: Tensor) -> Tensor:
         return torch.stack(torch.unravel_index(number, self.sizes), -1)
@@ -261,8 +261,13 @@ class SequentialPosterior(Posterior):
         return torch.cat([code, latent.unsqueeze(-2)], -2)
 
 
-def _mean(q: Tensor, value: Tensor) -> Tensor:
-    """sum_k q_k value_k: (B, K) and (1 or B, C, K) to (B, C)."""
+def mean_over(q: Tensor, value: Tensor) -> Tensor:
+    """sum_k q_k value_k, (B, C), with 0 * -inf = 0.
+
+    Args:
+        q: (B, K) probabilities.
+        value: (1 or B, C, K).
+    """
     weight = q.unsqueeze(-1)
     total = (value @ weight).squeeze(-1)
     if total.isnan().any():

@@ -104,7 +104,11 @@ class SemiSupervisedVAE(DiscreteVAE):
         if x is None:
             raise ValueError("Expected data x for q(z|x); got None. Pass x, or run the model.")
         with pyro.plate("data", x.shape[0]):
-            return self._draw_classes(self.posterior(x), labels, in_guide=True)
+            return self.draw_guide(self.posterior(x), labels)
+
+    def draw_guide(self, q: TorchDistribution, labels: Tensor | None = None) -> Tensor:
+        """Draw (B, D, K) codes at the sites of `guide`, with the class where it is known."""
+        return self._draw_classes(q, labels, in_guide=True)
 
     def _draw_classes(
         self, codes: TorchDistribution, labels: Tensor | None, *, in_guide: bool

@@ -162,7 +162,16 @@ class DiscreteVAE(PyroModule):
         if x is None:
             raise ValueError("Expected data x for q(z|x); got None. Pass x, or run the model.")
         with pyro.plate("data", x.shape[0]):
-            return self._draw(self.posterior(x))
+            return self.draw_guide(self.posterior(x), labels)
+
+    def draw_guide(self, q: TorchDistribution, labels: Tensor | None = None) -> Tensor:
+        """Draw z ~ q(z|x), (B, D, K), at the sites of `guide`; call it in the plate "data".
+
+        Args:
+            q: q(z|x), batch shape (B,), event shape (D, K).
+            labels: those that `guide` was called with.
+        """
+        return self._draw(q)
 
     def _draw(self, codes: TorchDistribution) -> Tensor:
         if not self.is_sequential:

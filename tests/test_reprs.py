@@ -25,6 +25,7 @@ from pyro_dvae import (
     MLPBaseline,
     MLPControl,
     PriorTrainer,
+    RefinedGuide,
     ReinforceELBO,
     RelaxELBO,
     RepeatedLabels,
@@ -35,6 +36,7 @@ from pyro_dvae import (
     UniformPrior,
     evaluate,
     profile,
+    refine,
 )
 from pyro_dvae.data import (
     BlockData,
@@ -128,6 +130,8 @@ OBJECTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: evaluate(tiny_vae(), tiny_data(3)),
         ("3 data", "nats per datum", "ELBO"),
     ),
+    "Refined": (lambda: refine(tiny_vae(), tiny_data(3)), ("3 data", "encoder", "log p(x)")),
+    "RefinedGuide": (lambda: RefinedGuide(tiny_vae(), 2), ("DiscreteVAE", "sweeps=2")),
     "Profile": (
         lambda: profile(make_vae(), tiny_data(3)),
         ("3 rows", "; z2 0.00 nats and"),

@@ -11,12 +11,14 @@ from pyro_dvae.evaluation.anomaly import (
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
 from pyro_dvae.evaluation.imputation import impute
+from pyro_dvae.evaluation.inference import Inference, PosteriorName, posterior_blocks
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
 from pyro_dvae.evaluation.observed import sums_over_codes
 from pyro_dvae.evaluation.prediction import Prediction, predict
 from pyro_dvae.evaluation.profile_figures import PROFILE_HEADER, Profile
 from pyro_dvae.evaluation.profiles import profile
+from pyro_dvae.evaluation.refinement import Refined, RefinedGuide, refine
 from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.simple import SimpleModels, independent_elements, simple_models
 from pyro_dvae.evaluation.surprise import Surprise, conditional_surprise, explain
@@ -30,9 +32,13 @@ __all__ = [
     "AnomalyScore",
     "DatumTerms",
     "Evaluation",
+    "Inference",
     "Mixture",
+    "PosteriorName",
     "Prediction",
     "Profile",
+    "Refined",
+    "RefinedGuide",
     "SimpleModels",
     "Surprise",
     "anomaly_scorer",
@@ -53,8 +59,10 @@ __all__ = [
     "log_probs",
     "num_codes",
     "ordering",
+    "posterior_blocks",
     "predict",
     "profile",
+    "refine",
     "simple_models",
     "sums_over_codes",
 ]

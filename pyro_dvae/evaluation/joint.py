@@ -280,3 +280,7 @@ class TabulatedBlock(JointBlock):
         shared = len(self.log_prior) == 1
         log_prior = self.log_prior[0][number] if shared else self.log_prior[rows].gather(1, number)
         return log_prior, self.log_likelihood[rows].gather(1, number)
+
+    def table(self) -> Tensor:
+        """Log p(x, z) of all codes, (B, K^D)."""
+        return self.log_prior + self.log_likelihood
