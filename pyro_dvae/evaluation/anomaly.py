@@ -81,6 +81,20 @@ def excess_log_probs(vae: DiscreteVAE, x: Any, labels: Any = None, *, seed: int 
     Raises:
         ValueError: the likelihood is `Multinomial`, whose draws have another total than x.
     """
+    return _excess(vae, x, labels, seed, {})
+
+
+def _excess(vae: DiscreteVAE, x: Any, labels: Any, seed: int, known: dict[str, Tensor]) -> Tensor:
+    """What `excess_log_probs` returns.
+
+    Args:
+        vae: the model.
+        x: the data.
+        labels: their labels, or None.
+        seed: of the draws.
+        known: for the entropies of the codes, which further calls with the same model and seed
+            find here.
+    """
     if isinstance(vae.likelihood, Multinomial):
         raise ValueError(
             "Expected a likelihood whose draws are like the data for the score 'excess'; got "
@@ -93,7 +107,9 @@ def excess_log_probs(vae: DiscreteVAE, x: Any, labels: Any = None, *, seed: int 
         joint = Joint(vae, x, labels, guided=True)
         options: Any = {"num_samples": _DRAWS, "importance_samples": None, "batch_size": ROWS}
         plan = make_plan(joint, exact=None, **options)
-        table = _entropies(joint) if plan.exact else None
+        if plan.exact and "entropies" not in known:
+            known["entropies"] = _entropies(joint)
+        table = known["entropies"] if plan.exact else None
         for start in range(0, len(x), plan.block_size):
             some = slice(start, start + plan.block_size)
             rows, q = x[some], vae.posterior(x[some])
@@ -196,7 +212,7 @@ def anomaly_scorer(
             f"Expected {needed[by][0]} data for the score {by!r}; got None. Pass them."
         )
     if by == "excess":
-        return partial(excess_log_probs, vae, seed=seed)
+        return partial(_excess, vae, seed=seed, known={})
     if by == "conditional":
         return lambda x, labels: -_summed(conditional_surprise(vae, x, labels, seed=seed))
     if by == "log-prob":

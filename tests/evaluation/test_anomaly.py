@@ -14,6 +14,7 @@ from pyro_dvae import datum_scores, log_marginal
 from pyro_dvae.codes import enumerate_codes
 from pyro_dvae.evaluation import (
     AnomalyScore,
+    anomaly,
     anomaly_scores,
     conditional_surprise,
     excess_log_probs,
@@ -118,6 +119,25 @@ def test_excess_by_the_sum_over_all_codes(name: str) -> None:
     # Draws of x, where the entropy has no closed form, are others.
     noise = 0.0 if "bernoulli" in name or name in ("categorical", "normal", "laplace") else 4.0
     assert (found - expected).abs().max() <= noise / _DRAWS**0.5 * P**0.5 + 1e-9
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "beta"])
+def test_a_scorer_of_excess_computes_the_entropies_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vae, x = model(name)
+    calls = []
+    entropies = anomaly._entropies
+
+    def counting(joint: Any) -> Tensor:
+        calls.append(joint)
+        return entropies(joint)
+
+    whole = excess_log_probs(vae, x, seed=1)
+    monkeypatch.setattr(anomaly, "_entropies", counting)
+    scorer = anomaly.anomaly_scorer(vae, "excess", seed=1)
+    torch.testing.assert_close(torch.cat([scorer(some, None) for some in x.split(2)]), whole)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", list(LIKELIHOODS))
