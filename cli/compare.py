@@ -159,6 +159,8 @@ def _remarks(rows: list[Row], part: str) -> list[str]:
     remarks = []
     if any(row.scores is not None and row.scores.standard_errors for row in rows):
         remarks.append(f"±: one standard error, over the draws of z for these {rows[0].datum}s")
+    if _saved(rows):
+        remarks.append(f"bits saved: per {rows[0].datum}, against independent elements")
     configs = [row.config for row in rows]
     drawn = {config.split_seed for config in configs if config.binarize in ("dynamic", "static")}
     if part == "test" and len(drawn) > 1:
@@ -194,6 +196,7 @@ def _table(rows: list[Row]) -> str:
             "-" if row.scores is None else f"{row.scores.active_latents}/{row.config.num_latents}"
             for row in rows
         ],
+        **_saved(rows),
         "epochs": [str(len(row.epochs)) for row in rows],
         "seconds": [f"{row.seconds:.0f}" for row in rows],
     }
@@ -206,6 +209,14 @@ def _table(rows: list[Row]) -> str:
     return aligned([list(columns), *zip(*columns.values(), strict=True)], sides)
 
 
+def _saved(rows: list[Row]) -> dict[str, list[str]]:
+    """The column of the bits that a model saves against independent elements, if any is known."""
+    bits = [None if row.scores is None else row.scores.bits_saved for row in rows]
+    if all(saved is None for saved in bits):
+        return {}
+    return {"bits saved": ["-" if saved is None else f"{saved:.2f}" for saved in bits]}
+
+
 def _content(row: Row) -> dict[str, Any]:
     return {
         "run": str(row.run.folder),
@@ -216,6 +227,7 @@ def _content(row: Row) -> dict[str, Any]:
         "d_log_k": _log_codes(row),
         "settings": row.settings,
         "figures": None if row.scores is None else asdict(row.scores),
+        "bits_saved": None if row.scores is None else row.scores.bits_saved,
         "notes": row.notes,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,24 +61,28 @@ def impute(
     """
     file_for(output, (".csv", ".npy"), force)
     with user_errors():
-        from pyro_dvae.runs import fill_rows, filled_table
+        from pyro_dvae.runs import fill_blocks, filled_table, num_missing
         from pyro_dvae.runs.tables import write_csv, write_rows
 
         loaded, _ = open_run(run, device, trust_code)
         rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=True, gaps=True)
-        filled = fill_rows(loaded, rows, draws=not means, importance_samples=iw_samples, seed=seed)
-    num = int(filled.missing.sum())
-    if not num:
-        fail(f"Expected missing values in {rows.name}; got none. There is nothing to fill in.")
-    with failed_writes():
-        if output.suffix.lower() == ".csv":
-            header, *cells = filled_table(loaded, rows, filled)
-            write_csv(output, header, cells)
-        else:
-            write_rows(output, "data", [filled.values], len(filled.values))
+        num = num_missing(rows)
+        if not num:
+            fail(f"Expected missing values in {rows.name}; got none. There is nothing to fill in.")
+        blocks = fill_blocks(
+            loaded, rows, draws=not means, importance_samples=iw_samples, seed=seed
+        )
+        with failed_writes():
+            if output.suffix.lower() == ".csv":
+                table = filled_table(loaded, rows, blocks)
+                write_csv(output, next(table), table)
+            else:
+                values = (block.values for block in blocks)
+                write_rows(output, "data", values, len(rows.stored))
+    total = len(rows.stored) * math.prod(loaded.event_shape)
     what = "means and most probable categories" if means else f"draws (seed {seed})"
     print(
-        f"{output}: {num:,} of {filled.missing.numel():,} values of {len(filled.values):,} "
+        f"{output}: {num:,} of {total:,} values of {len(rows.stored):,} "
         f"{datum_name(loaded.event_shape)}s of {rows.name} filled in, by {what}; "
         f"{how(loaded, iw_samples)}; {weights_of(loaded)}"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +13,14 @@ from .options import (
     Device,
     DeviceOption,
     ForceOption,
+    LevelProbabilitiesOption,
     MeansOption,
     RunArgument,
     SeedOption,
     TrustOption,
 )
 from .pictures import own_settings
-from .rows import failed_writes, file_for, only_images, open_run
+from .rows import check_probabilities, failed_writes, file_for, only_images, open_run
 
 if TYPE_CHECKING:
     from pyro_dvae import Run
@@ -58,6 +58,7 @@ def sample(
     output: OutputOption = None,
     label: LabelOption = None,
     means: MeansOption = True,
+    probabilities: LevelProbabilitiesOption = False,
     seed: SeedOption = 0,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
@@ -73,17 +74,24 @@ def sample(
         fail(f"Expected at least 1 image, and at most {_MOST}; got {num}. Change -n.")
     output = Path("grid.png") if output is None else output
     file_for(output, (".png", ".csv"), force)
+    if probabilities:
+        check_probabilities(output, means)
     with user_errors():
+        from pyro_dvae.runs import sampled_rows
+        from pyro_dvae.runs.tables import write_csv
+
         loaded, _ = open_run(run, device, trust_code)
         wanted = None if label is None else loaded.class_number(label)
         is_picture = output.suffix.lower() == ".png"
         if is_picture:
             _check_picture(loaded, num)
+        how: dict[str, Any] = {"means": means, "label": wanted, "seed": seed}
+        rows = None if is_picture else sampled_rows(loaded, num, probabilities=probabilities, **how)
     with failed_writes():
-        if is_picture:
-            _draw(loaded, num, means, wanted, seed, output)
+        if rows is None:
+            _draw(loaded, num, output, **how)
         else:
-            _write(loaded, num, means, wanted, seed, output)
+            write_csv(output, *rows)
     shown = "means of p(x|z)" if means else "draws from p(x|z)"
     of = "" if label is None else f" of label {label}"
     print(f"{output}: {num} {shown}{of} of {loaded.folder}, seed {seed}")
@@ -96,10 +104,10 @@ def _check_picture(run: Run, num: int) -> None:
     refuse_bytes(f"a picture of {num} images", 16 * num * math.prod(run.event_shape), _LOWER)
 
 
-def _draw(run: Run, num: int, means: bool, label: int | None, seed: int, output: Path) -> None:
+def _draw(run: Run, num: int, output: Path, **how: Any) -> None:
     from pyro_dvae.runs import sample_grid
 
-    grid = sample_grid(run, num, means=means, label=label, seed=seed)
+    grid = sample_grid(run, num, **how)
     with own_settings():
         from pyro_dvae.runs.plots import image_grid, save_figure, save_mosaic
 
@@ -107,29 +115,6 @@ def _draw(run: Run, num: int, means: bool, label: int | None, seed: int, output:
             save_figure(image_grid(*grid), output)
         else:
             save_mosaic(grid.images, grid.num_columns, output)
-
-
-def _write(run: Run, num: int, means: bool, label: int | None, seed: int, output: Path) -> None:
-    from pyro_dvae.runs import (
-        column_names,
-        label_column,
-        named_labels,
-        named_values,
-        sample_blocks,
-    )
-    from pyro_dvae.runs.tables import write_csv
-
-    names = column_names(run.data, run.event_shape)
-
-    def rows() -> Iterator[list[Any]]:
-        for x, labels in sample_blocks(run, num, means=means, label=label, seed=seed):
-            values = named_values(run.data, x)
-            known = [] if labels is None else named_labels(run.data, labels)
-            before = known if isinstance(known, list) else known.tolist()
-            for i, row in enumerate(values):
-                yield [before[i], *row] if labels is not None else row
-
-    write_csv(output, [label_column(run.data), *names] if run.config.num_classes else names, rows())
 
 
 def _points(num: int, event_shape: tuple[int, ...]) -> float:

@@ -10,7 +10,7 @@ from pyro_dvae.evaluation.anomaly import (
 )
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
-from pyro_dvae.evaluation.imputation import impute
+from pyro_dvae.evaluation.imputation import impute, impute_blocks
 from pyro_dvae.evaluation.inference import Inference, PosteriorName, posterior_blocks
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
@@ -54,6 +54,7 @@ __all__ = [
     "explain",
     "fit_mixture",
     "impute",
+    "impute_blocks",
     "independent_elements",
     "log_marginal",
     "log_probs",

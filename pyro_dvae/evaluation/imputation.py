@@ -73,20 +73,64 @@ def impute(
         tensor(False)
     """
     x, labels = incomplete(vae, x, missing, labels)
-    stream = RandomStream(seed, x.device)
-    whole = x.clone()
+    blocks = impute_blocks(
+        vae,
+        x,
+        labels,
+        draws=draws,
+        exact=exact,
+        importance_samples=importance_samples,
+        batch_size=batch_size,
+        seed=seed,
+    )
+    return torch.cat(list(blocks))
+
+
+def impute_blocks(
+    vae: DiscreteVAE,
+    x: Any,
+    labels: Tensor | None = None,
+    *,
+    draws: bool = False,
+    exact: bool | None = None,
+    importance_samples: int = 1000,
+    batch_size: int = ROWS,
+    seed: int = 0,
+) -> Iterator[Tensor]:
+    """What `impute` returns, block by block, so that memory holds one block at a time.
+
+    Args:
+        vae: the model.
+        x: (N, *event), with NaN for each missing element: a tensor, or what serves rows by slices,
+            on the device and in the dtype of the model.
+        labels: (N,), or None.
+        draws: as for `impute`, and so are the arguments that follow.
+        exact: True, False or None.
+        importance_samples: codes drawn per datum.
+        batch_size: data per block, at most.
+        seed: seed of all draws.
+
+    Yields:
+        (B, *event), the data without gaps.
+    """
+
+    def some(start: int, size: int) -> tuple[Tensor, Tensor | None]:
+        its = None if labels is None else labels[start : start + size]
+        return incomplete(vae, x[start : start + size], None, its)
+
+    stream = RandomStream(seed, next(vae.parameters()).device)
     with evaluating(vae):
-        num_draws, size = codes_to_draw(vae, x, labels, exact, importance_samples)
-        size = min(size, batch_size)
-        for start in range(0, len(x), size):
-            some = slice(start, start + size)
-            gaps = x[some].isnan()
-            if gaps.any():
-                its = None if labels is None else labels[some]
-                posterior = ObservedPosterior(vae, x[some], its, num_draws, stream)
+        num_draws, size = codes_to_draw(vae, *some(0, 1), exact, importance_samples)
+    size = min(size, batch_size)
+    for start in range(0, len(x), size):
+        rows, its = some(start, size)
+        gaps = rows.isnan()
+        if gaps.any():
+            with evaluating(vae):
+                posterior = ObservedPosterior(vae, rows, its, num_draws, stream)
                 values = posterior.sample() if draws else _best(posterior, vae.likelihood)
-                whole[some] = torch.where(gaps, values.to(whole.dtype), whole[some])
-    return whole
+            rows = torch.where(gaps, values.to(rows.dtype), rows)
+        yield rows
 
 
 def level_numbers(likelihood: Likelihood, event_shape: tuple[int, ...]) -> Tensor:

@@ -13,9 +13,17 @@ from pyro_dvae.runs.config import (
     own_code,
     preparation_of,
 )
-from pyro_dvae.runs.decoded import NamedRows, decoded_rows, reconstructed_rows
+from pyro_dvae.runs.decoded import NamedRows, decoded_rows, reconstructed_rows, sampled_rows
 from pyro_dvae.runs.estimators import estimator_of
-from pyro_dvae.runs.filled import Filled, column_number, fill_rows, filled_table, predict_rows
+from pyro_dvae.runs.filled import (
+    Filled,
+    column_number,
+    fill_blocks,
+    fill_rows,
+    filled_table,
+    num_missing,
+    predict_rows,
+)
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.log import (
     METRICS,
@@ -80,6 +88,7 @@ __all__ = [
     "example_images",
     "explain_row",
     "explained_table",
+    "fill_blocks",
     "fill_rows",
     "filled_table",
     "inspect_run",
@@ -93,6 +102,7 @@ __all__ = [
     "named_values",
     "new_model",
     "newest_run",
+    "num_missing",
     "number_labels",
     "own_code",
     "predict_rows",
@@ -109,6 +119,7 @@ __all__ = [
     "resume_run",
     "sample_blocks",
     "sample_grid",
+    "sampled_rows",
     "save_run",
     "score_rows",
     "shade_of",

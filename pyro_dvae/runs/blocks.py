@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -90,7 +90,13 @@ def draw_samples(
 
 
 def sample_blocks(
-    run: Run, num: int, *, means: bool = True, label: int | None = None, seed: int = 0
+    run: Run,
+    num: int,
+    *,
+    means: bool = True,
+    label: int | None = None,
+    seed: int = 0,
+    made: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[Samples]:
     """Draw codes from a run's prior and decode them, in blocks that take little memory.
 
@@ -102,14 +108,21 @@ def sample_blocks(
         label: the one class to draw, of a prior that is conditional; None for all classes, as many
             data of each.
         seed: of the draws.
+        made: what to make of codes, (B, D, K) one-hot, in place of data.
     """
     code = run.config.num_latents * run.config.num_categories
     size = max(1, _NUMBERS // (math.prod(run.event_shape) + code))
-    return _samples(run, num, size, means, label, seed)
+    return _samples(run, num, size, means, label, seed, made)
 
 
 def _samples(
-    run: Run, num: int, size: int, means: bool, label: int | None, seed: int
+    run: Run,
+    num: int,
+    size: int,
+    means: bool,
+    label: int | None,
+    seed: int,
+    made: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[Samples]:
     labels = sample_labels(run.config, num, label)
     device = next(run.vae.parameters()).device
@@ -119,8 +132,8 @@ def _samples(
         given = None if labels is None else labels[start:stop]
         on_device = None if given is None else given.to(device)
         with stream, torch.no_grad():
-            x = run.vae.decode(run.vae.sample_codes(stop - start, on_device))
-            block = _shown(x, means, is_nominal(run))
+            z = run.vae.sample_codes(stop - start, on_device)
+            block = _shown(run.vae.decode(z), means, is_nominal(run)) if made is None else made(z)
         yield Samples(block.cpu(), given)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +12,14 @@ from pyro_dvae.codes import ROWS, one_hot
 from pyro_dvae.data import DataError
 from pyro_dvae.evaluation.imputation import MOST_LEVELS, level_numbers, probabilities
 from pyro_dvae.likelihoods.masked import unmasked
-from pyro_dvae.runs.blocks import decode_blocks, is_nominal
-from pyro_dvae.runs.named import beside, column_names, named_values
+from pyro_dvae.runs.blocks import decode_blocks, is_nominal, sample_blocks
+from pyro_dvae.runs.named import (
+    beside,
+    column_names,
+    label_column,
+    named_labels,
+    named_values,
+)
 from pyro_dvae.runs.rows import PreparedRows
 from pyro_dvae.runs.run import Run
 from pyro_dvae.runs.scores import encode_blocks
@@ -80,6 +86,15 @@ def decode_probabilities(run: Run, codes: Tensor) -> Iterator[Tensor]:
     Yields:
         (B, C) on the CPU, one column per item of `level_columns`.
     """
+    made, weight = _probabilities_of(run), next(run.vae.parameters())
+    for index in codes.split(ROWS):
+        with torch.no_grad():
+            z = one_hot(index.to(weight.device), run.config.num_categories, dtype=weight.dtype)
+            yield made(z).cpu()
+
+
+def _probabilities_of(run: Run) -> Callable[[Tensor], Tensor]:
+    """A function of codes, (B, D, K) one-hot, that gives the cells of `level_columns`, (B, C)."""
     columns = level_columns(run)
     weight = next(run.vae.parameters())
     of_levels = torch.zeros(run.event_shape, dtype=torch.bool, device=weight.device)
@@ -88,16 +103,17 @@ def decode_probabilities(run: Run, codes: Tensor) -> Iterator[Tensor]:
     most = max(each.level + 1 for each in columns if each.level is not None)
     missing = weight.new_full((1, *run.event_shape), torch.nan)
     filled = unmasked(run.vae.likelihood).filled(missing)
-    for index in codes.split(ROWS):
-        with torch.no_grad():
-            z = one_hot(index.to(weight.device), run.config.num_categories, dtype=weight.dtype)
-            p_x = run.vae.decode(z)
-            tables = [p_x.mean]
-            for level in range(most):
-                value = torch.where(of_levels & (numbers > level), level, filled)
-                tables.append(probabilities(p_x, value))
+
+    def made(z: Tensor) -> Tensor:
+        p_x = run.vae.decode(z)
+        tables = [p_x.mean]
+        for level in range(most):
+            value = torch.where(of_levels & (numbers > level), level, filled)
+            tables.append(probabilities(p_x, value))
         cells = [tables[0 if c.level is None else c.level + 1][:, c.column] for c in columns]
-        yield torch.stack(cells, 1).cpu()
+        return torch.stack(cells, 1)
+
+    return made
 
 
 class NamedRows(NamedTuple):
@@ -139,6 +155,45 @@ def decoded_rows(
     number, typical = run.config.num_categories, is_nominal(run)
     blocks = decode_blocks(run.vae, codes, number, means=means, seed=seed, typical=typical)
     return NamedRows(header, (row for block in blocks for row in named_values(run.data, block)))
+
+
+def sampled_rows(
+    run: Run,
+    num: int,
+    *,
+    means: bool = True,
+    label: int | None = None,
+    seed: int = 0,
+    probabilities: bool = False,
+) -> NamedRows:
+    """Rows of codes that are drawn from the prior, with the name of the class where there is one.
+
+    Args:
+        run: the run.
+        num: the number of rows.
+        means: means of p(x|z) and the most probable levels; else draws.
+        label: the one class, of a prior that is conditional; None for all classes.
+        seed: of the draws.
+        probabilities: the probability of each level in place of the most probable one.
+
+    Raises:
+        ValueError: probabilities are asked for, and no column has levels.
+    """
+    made = _probabilities_of(run) if probabilities else None
+    names = column_names(run.data, run.event_shape)
+    header = [column.title() for column in level_columns(run)] if probabilities else names
+    before = [label_column(run.data)] if run.config.num_classes else []
+
+    def cells() -> Iterator[list[float | str]]:
+        blocks = sample_blocks(run, num, means=means, label=label, seed=seed, made=made)
+        for x, labels in blocks:
+            rows = x.tolist() if probabilities else named_values(run.data, x)
+            known = [] if labels is None else named_labels(run.data, labels)
+            classes = known.tolist() if isinstance(known, Tensor) else known
+            for i, row in enumerate(rows):
+                yield [*classes[i : i + 1], *row]
+
+    return NamedRows([*before, *header], cells())
 
 
 def reconstructed_rows(

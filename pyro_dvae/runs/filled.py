@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.data import DataError
-from pyro_dvae.evaluation import Prediction, impute, predict
+from pyro_dvae.data.read.extent import in_blocks
+from pyro_dvae.evaluation import Prediction, impute_blocks, predict
 from pyro_dvae.runs.config import preparation_of
 from pyro_dvae.runs.named import beside, column_names, named_values
 from pyro_dvae.runs.rows import PreparedRows, model_labels
@@ -48,36 +50,71 @@ def fill_rows(
     Raises:
         ValueError: the elements of the likelihood are not independent given z.
     """
-    stored = rows.stored.read(torch.arange(len(rows.stored), device="cpu")).double()
-    x, labels = _on_device(run, rows)
-    whole = impute(
-        run.vae, x, None, labels, draws=draws, importance_samples=importance_samples, seed=seed
+    blocks = fill_blocks(run, rows, draws=draws, importance_samples=importance_samples, seed=seed)
+    return Filled(*map(torch.cat, zip(*blocks, strict=True)))
+
+
+def fill_blocks(
+    run: Run,
+    rows: PreparedRows,
+    *,
+    draws: bool = False,
+    importance_samples: int = 1000,
+    seed: int = 0,
+) -> Iterator[Filled]:
+    """What `fill_rows` returns, which explains the arguments, block by block.
+
+    Raises:
+        ValueError: the elements of the likelihood are not independent given z.
+    """
+    weight = next(run.vae.parameters())
+    labels = model_labels(run.config, rows.labels, rows.name)
+    x = rows.x.to(weight)
+    restore = preparation_of(run.config, run.event_shape).restore
+    blocks = impute_blocks(
+        run.vae,
+        x,
+        None if labels is None else labels.to(weight.device),
+        draws=draws,
+        importance_samples=importance_samples,
+        seed=seed,
     )
-    values = preparation_of(run.config, run.event_shape).restore(whole.cpu().double())
-    return Filled(torch.where(stored.isnan(), values, stored), stored.isnan())
+    start = 0
+    for block in blocks:
+        stop = start + len(block)
+        stored = rows.stored.read(torch.arange(start, stop, device="cpu")).double()
+        values = restore(block.cpu().double())
+        yield Filled(torch.where(stored.isnan(), values, stored), stored.isnan())
+        start = stop
 
 
-def filled_table(run: Run, rows: PreparedRows, filled: Filled) -> Iterator[list[Any]]:
+def num_missing(rows: PreparedRows) -> int:
+    """The number of values that are missing."""
+    blocks = in_blocks(rows.stored)
+    return sum(int(rows.stored.read(index).isnan().sum()) for index in blocks)
+
+
+def filled_table(run: Run, rows: PreparedRows, blocks: Iterable[Filled]) -> Iterator[list[Any]]:
     """The header of a table of filled data, and its rows, with the names of levels.
 
     Args:
         run: the run.
         rows: the data before.
-        filled: what `fill_rows` made of them.
+        blocks: what `fill_blocks` makes of them.
     """
     about = beside(run.data, rows)
     yield [*about, *column_names(run.data, run.event_shape)]
-    left: list[list[Any]] = [
-        part.tolist() if isinstance(part, Tensor) else list(part) for part in about.values()
-    ]
+    columns = [part.tolist() if isinstance(part, Tensor) else part for part in about.values()]
+    left = zip(*columns, strict=True) if columns else repeat(())
     exact = rows.stored.dtype == torch.float64
-    cells = named_values(run.data, filled.values)
-    for i, (row, gaps) in enumerate(zip(cells, filled.missing.flatten(1).tolist(), strict=True)):
-        texts = [
-            _text(cell, exact and not gap) if isinstance(cell, float) else cell
-            for cell, gap in zip(row, gaps, strict=True)
-        ]
-        yield [*(part[i] for part in left), *texts]
+    for filled in blocks:
+        cells = named_values(run.data, filled.values)
+        for row, gaps in zip(cells, filled.missing.flatten(1).tolist(), strict=True):
+            texts = [
+                _text(cell, exact and not gap) if isinstance(cell, float) else cell
+                for cell, gap in zip(row, gaps, strict=True)
+            ]
+            yield [*next(left), *texts]
 
 
 def _text(number: float, exact: bool) -> str:

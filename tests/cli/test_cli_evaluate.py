@@ -17,7 +17,7 @@ from pdvae_cli.report import aligned
 
 from pyro_dvae import Config, Evaluation, build_vae, evaluate, load_images, load_run
 from pyro_dvae.data import fingerprint, make_splits
-from pyro_dvae.evaluation import ordering
+from pyro_dvae.evaluation import SimpleModels, ordering
 from pyro_dvae.runs import DataRecord, with_simple_models
 from pyro_dvae.runs.checkpoints import write_weights
 from pyro_dvae.runs.log import append_metrics, write_figures
@@ -223,7 +223,7 @@ def _figures(folder: str, elbo: float, part: str = "test", **others: Any) -> Non
 
 def _table(out: str) -> list[dict[str, str]]:
     """The rows of a table, by the place of its headings."""
-    lines = [line for line in out.splitlines()[1:] if not line.startswith(("±", "Runs of"))]
+    lines = [line for line in out.splitlines()[1:] if not line.startswith(("±", "bits", "Runs of"))]
     rows = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
     return [dict(zip(rows[0], row, strict=False)) for row in rows[1:]]
 
@@ -305,6 +305,25 @@ def test_compare_shows_a_real_run(pdvae: Run) -> None:
     assert row["log p(x)"] == f"{scores.log_marginal:.2f}"
     assert (row["epochs"], row["active"]) == ("2", f"{scores.active_latents}/2")
     assert "notes" not in row
+
+
+def test_compare_shows_the_bits_saved_where_they_are_known(pdvae: Run) -> None:
+    names = SimpleModels.__dataclass_fields__
+    simple = dict.fromkeys(names, None) | {"independent": -90.0, "mixture_size": 0}
+    simple |= {"prior_codes": -95.0, "num_train": 10}
+    for name, known in {"a": simple, "b": None}.items():
+        _untrained(name, epochs=0)
+        _figures(name, -80.0, simple_models=known)
+    status, out, err = pdvae("compare", "a", "b")
+    assert (status, err) == (0, "")
+    saved = f"{(-78.0 + 90.0) / math.log(2):.2f}"
+    assert {row["run"]: row["bits saved"] for row in _table(out)} == {"a": saved, "b": "-"}
+    assert "\nbits saved: per image, against independent elements\n" in out
+    content = json.loads(pdvae("compare", "a", "b", "--json")[1])
+    assert f"{content['runs'][0]['bits_saved']:.2f}" == saved
+    assert content["runs"][1]["bits_saved"] is None
+    _figures("a", -80.0)
+    assert "bits saved" not in pdvae("compare", "a", "b")[1]
 
 
 def test_compare_marks_what_is_missing_stale_or_unfinished(pdvae: Run) -> None:

@@ -300,6 +300,8 @@ def test_reconstructed_rows_are_beside_the_rows_as_stored(pdvae: Run, birds: pd.
         ),
         (["decode", "run", "codes.csv", "-o", "x.csv", "--draws"], "got --draws. Leave one out."),
         (["reconstruct", "run", "-o", "x.png"], "Expected a .csv file with --probabilities"),
+        (["sample", "run", "-o", "x.png"], "Expected a .csv file with --probabilities"),
+        (["sample", "run", "-o", "x.csv", "--draws"], "got --draws. Leave one out."),
     ):
         status, _, err = pdvae(*arguments, "--probabilities")
         assert (status, err.count("\n")) == (2, 1)

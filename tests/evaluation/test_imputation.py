@@ -195,6 +195,9 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     x = LIKELIHOODS["masked"].data((23, P))
     whole, log_prob = impute(vae, x), predict(vae, x, 2).log_prob
     torch.testing.assert_close(impute(vae, x, batch_size=4), whole)
+    blocks = list(imputation.impute_blocks(vae, x, batch_size=4))
+    assert [len(block) for block in blocks] == [4, 4, 4, 4, 4, 3]
+    torch.testing.assert_close(torch.cat(blocks), whole)
     monkeypatch.setattr(observed, "_CHUNK_NUMBERS", 100)
     monkeypatch.setattr(observed, "_TABLE_ELEMENTS", 50)
     torch.testing.assert_close(impute(vae, x), whole)

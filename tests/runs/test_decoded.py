@@ -23,7 +23,8 @@ from pyro_dvae import (
     UniformPrior,
 )
 from pyro_dvae.codes import one_hot
-from pyro_dvae.runs import DataRecord, decoded_rows
+from pyro_dvae.runs import DataRecord, decoded_rows, sampled_rows
+from pyro_dvae.streams import RandomStream
 
 COLUMNS = ("island", "mass", "length", "adult", "rating", "grey")
 LEVELS = {"island": ("Biscoe", "Dream, south"), "adult": ("False", "True")}
@@ -86,6 +87,19 @@ def test_probabilities_are_those_of_each_column(masked: bool) -> None:
     assert names == [f"{name}_made" for name in COLUMNS]
     best = [LEVELS["island"][i] for i in island.argmax(-1).tolist()]
     assert [row[0] for row in plain] == best
+
+
+def test_sampled_rows_are_those_of_the_codes_that_are_drawn() -> None:
+    run = made(Mixed(BLOCKS), 6, COLUMNS)
+    header, cells = sampled_rows(run, 50, seed=3, probabilities=True)
+    assert header == HEADER
+    rows = list(cells)
+    with RandomStream(3), torch.no_grad():
+        codes = run.vae.sample_codes(50).argmax(-1)
+    assert rows == list(decoded_rows(run, codes, probabilities=True).cells)
+    names, plain = sampled_rows(run, 50, seed=3)
+    assert names == list(COLUMNS)
+    assert list(plain) == list(decoded_rows(run, codes).cells)
 
 
 def test_columns_without_names_have_numbers() -> None:
