@@ -117,9 +117,10 @@ EstimatorOption = Annotated[
     training(
         metavar="NAME",
         help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
-        "nvil, rloo, disarm, local-expectation, sum-first, rebar, relax, vimco, straight-through, "
-        "gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, reinmax-rao, exact, marginal, "
-        "or MODULE:FACTORY for your own. The README of pyro_dvae/elbos explains them.",
+        "nvil, rloo, disarm, arsm, local-expectation, sum-first, rebar, relax, vimco, "
+        "straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, "
+        "reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. The README of "
+        "pyro_dvae/elbos explains them.",
     ),
 ]
 ParticlesOption = Annotated[

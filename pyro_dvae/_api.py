@@ -3,6 +3,7 @@
 from pyro_dvae._version import __version__
 from pyro_dvae.data import BinaryImages, Images, load_images, split
 from pyro_dvae.diagnostics import GradientStatistics, gradient_statistics, reference_gradient
+from pyro_dvae.elbos.arsm import ArsmELBO
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
@@ -75,6 +76,7 @@ from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
 
 __all__ = [
+    "ArsmELBO",
     "AutoregressiveGuide",
     "AutoregressivePrior",
     "Bernoulli",

@@ -8,6 +8,7 @@ import pyro
 import pytest
 import torch
 from hostile import Hostile
+from zoo import SLOW_ROWS
 
 from pyro_dvae.evaluation import simple
 
@@ -16,6 +17,17 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Some estimators take each test of the tables only among the slow ones."""
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is not None and any(
+            isinstance(value, str) and value in SLOW_ROWS for value in call.params.values()
+        ):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -250,7 +250,7 @@ def refused(name: str, kind: Kind) -> bool:
         return not is_summed
     if name == "enumerated":
         return kind.trait == "scored"
-    if name in ("disarm", "local expectation", "sum-first"):
+    if name in ("disarm", "arsm", "local expectation", "sum-first"):
         return kind.trait in ("finite", "scored")
     if is_pathwise(ALL[name]()):
         return kind.trait not in ("pathwise", "code")
