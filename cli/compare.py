@@ -214,7 +214,9 @@ def _saved(rows: list[Row]) -> dict[str, list[str]]:
     bits = [None if row.scores is None else row.scores.bits_saved for row in rows]
     if all(saved is None for saved in bits):
         return {}
-    return {"bits saved": ["-" if saved is None else f"{saved:.2f}" for saved in bits]}
+    return {
+        "bits saved": ["-" if saved is None else f"{round(saved, 2) + 0.0:.2f}" for saved in bits]
+    }
 
 
 def _content(row: Row) -> dict[str, Any]:

@@ -44,7 +44,8 @@ class SemiSupervisedVAE(DiscreteVAE):
         *parts: encoder, decoder, prior, likelihood and guide, as of `DiscreteVAE`. K, the number of
             categories of each latent, must be at least the number of classes.
         alpha: the weight of log q(y|x) per labelled datum. Kingma et al. use 0.1 N / L, where L of
-            N data have a label.
+            N data have a label. The setting `alpha` of a run has another unit: it is this
+            weight times L / N.
         **named_parts: the same by their names.
 
     Raises:

@@ -104,6 +104,7 @@ ROOMS: dict[str, set[str]] = {
         "priors",
         "process",
         "recipe",
+        "semi_supervised",
         "streams",
         "tensors",
         "vae",

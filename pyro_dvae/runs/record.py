@@ -84,6 +84,10 @@ class DataRecord:
     """Part ("validation" or "test") -> fingerprint, for parts that have files of their own."""
     split: SplitRecord | None = None
     """How the rows were divided; None for runs of before."""
+    data_per_label: float | None = None
+    """N / L of a run with classes, where L of the N training data of an epoch have a label. The
+    setting `alpha` times this is the `alpha` of the model. None for runs of before, whose model
+    has the setting itself."""
     second_stage: SecondStage | None = None
     """Where `fit_prior` made the run: the run whose codes the prior was fitted to."""
 

@@ -22,6 +22,7 @@ from pyro_dvae.runs.rows import PreparedRows, prepared_rows
 from pyro_dvae.runs.scores import Bound, encode_blocks, score_rows
 from pyro_dvae.runs.settings import CONFIG, ConfigFile, read_config, trusted_config
 from pyro_dvae.runs.storage import read_tensors
+from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.vae import DiscreteVAE
 
 
@@ -224,6 +225,8 @@ def load_run(folder: str | Path, *, trust_code: bool = False) -> Run:
         weights, epoch = _read_weights(folder, file, _without_numbers(folder, file))
         vae = _built(folder, file)
     vae.load_state_dict(weights)
+    if isinstance(vae, SemiSupervisedVAE):
+        vae.alpha *= file.data.data_per_label or 1.0
     vae.eval()
     return Run(folder, *file, epoch, _num_parameters(vae), vae)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ from pyro_dvae.data import Rows, Source, as_rows, check_shape, open_source
 from pyro_dvae.runs.checkpoints import create_run, write_weights
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.describe import config_of
+from pyro_dvae.runs.labelled import relative_alpha
 from pyro_dvae.runs.log import append_metrics
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.resolve import check_source, check_values, resolve_settings
@@ -44,7 +46,9 @@ def save_run(
         records = list(fit(vae, RlooELBO(num_particles=4), x))
         save_run("runs/mine", vae, x, records=records)
 
-    The settings that build the model are found from its parts. A part that is none of the library's
+    The settings that build the model are found from its parts. The setting `alpha` of a
+    `SemiSupervisedVAE` becomes `vae.alpha` times L / N, as for `start_run`, where L of the N
+    training data have a label; without data it is `vae.alpha`. A part that is none of the library's
     has to be named, as on the command line: `encoder="module:factory"`. The model is built anew
     from the settings and compared with yours before anything is written.
 
@@ -74,10 +78,10 @@ def save_run(
     config, weights = config_of(vae, shape, given)
     best = [epoch.epoch for epoch in records if epoch.is_best]
     with _opened(data, labels) as (source, values):
-        span = (0.0, 0.0)
+        span, per_label = (0.0, 0.0), None
         if source is not None:
             check_shape((len(source.train), *source.train.event_shape), shape)
-            config, span = _fitting(config, source, given)
+            config, span, per_label = _fitting(config, source, given)
         path = create_run(folder, "model")
         with only_writer(path):
             record = DataRecord(config)
@@ -86,6 +90,7 @@ def save_run(
                     source = _copied(source, values, path)
                 record = DataRecord.of(source, config, span)
                 record = record.counting(source, record.splits(source))
+                record = replace(record, data_per_label=per_label)
             write_weights(path, weights, best[-1] if best else 0)
             for epoch in records:
                 append_metrics(path, vars(epoch))
@@ -153,8 +158,8 @@ def _event_shape(vae: DiscreteVAE) -> tuple[int, ...]:
 
 def _fitting(
     config: Config, source: Source, given: dict[str, Any]
-) -> tuple[Config, tuple[float, float]]:
-    """The settings with what the data decide; and the least and the greatest stored value.
+) -> tuple[Config, tuple[float, float], float | None]:
+    """The settings with what the data decide; the least and the greatest stored value; and N / L.
 
     Args:
         config: the settings of the model.
@@ -177,4 +182,5 @@ def _fitting(
     span = (found.low or 0.0, found.high or 0.0)
     splits = DataRecord.of(source, resolved, span).splits(source)
     check_values(resolved, splits)
-    return resolved, span
+    alpha, per_label = relative_alpha(resolved, splits)
+    return replace(resolved, alpha=alpha), span, per_label

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -38,6 +39,7 @@ _DATA: dict[str, Any] = {
     "held_out": dict[str, str],
     "span": list[float | None],
     "split": dict[str, Any] | None,
+    "data_per_label": float,
     "second_stage": dict[str, Any],
 }
 _SPLIT: dict[str, Any] = {
@@ -120,6 +122,7 @@ def data_to_json(data: DataRecord) -> dict[str, Any]:
         "num_test": data.num_test,
         "held_out": dict(data.held_out),
         "split": None if data.split is None else data.split._asdict(),
+        "data_per_label": data.data_per_label,
         "second_stage": None if data.second_stage is None else data.second_stage._asdict(),
     }
     return {
@@ -150,7 +153,9 @@ def data_from_json(content: Mapping[str, Any], config: Config) -> DataRecord:
         raise ValueError(f"Expected how the data are read; got {shortened(options)}. Mend it.")
     span, split = _tuple(content.get("span")), content.get("split")
     plain = ["name", "source", "path", "data_dir", "fingerprint", "held_out"]
-    plain += ["num_train", "num_validation", "num_test"]
+    plain += ["num_train", "num_validation", "num_test", "data_per_label"]
+    if not 0 < content.get("data_per_label", 1) < math.inf:
+        raise ValueError(f"Expected data per label; got {content['data_per_label']}. Mend them.")
     return DataRecord(
         config,
         reading=Reading(**{name: _tuple(value) for name, value in options.items()}),

@@ -15,6 +15,7 @@ from pyro.infer import ELBO
 from pyro_dvae.data import Scan, Source, Splits, given_kinds, only_seen, with_categories
 from pyro_dvae.runs.checkpoints import STATE, create_run
 from pyro_dvae.runs.config import Config, build_elbo, build_prior, build_vae
+from pyro_dvae.runs.labelled import data_per_label, with_copies
 from pyro_dvae.runs.parts import is_conditional
 from pyro_dvae.runs.reading import reading_of
 from pyro_dvae.runs.record import DataRecord, SecondStage
@@ -31,9 +32,8 @@ from pyro_dvae.runs.settings import trusted_config
 from pyro_dvae.runs.sizes import refuse_too_large
 from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.streams import RandomStream
-from pyro_dvae.training.batches import Batch, OrderedData
+from pyro_dvae.training.batches import Batch
 from pyro_dvae.training.fitting import calibrate
-from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.training.second_stage import PriorTrainer, with_prior
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
@@ -86,7 +86,7 @@ def start_run(
     data = replace(data, config=config)
     codes = f"d{config.num_latents}k{config.num_categories}"
     path = create_run(folder, f"{_stem(source.name)}-{codes}-{_stem(config.estimator)}")
-    return RunTrainer(path, trainer, data.counting(source, splits), splits)
+    return RunTrainer(path, trainer, _counted(data, source, splits, trainer), splits)
 
 
 def resume_run(
@@ -124,7 +124,8 @@ def resume_run(
     splits = record.splits(source)
     _check(config, splits, device)
     trainer = _trainer(config, splits, device)
-    return RunTrainer(folder, trainer, record.counting(source, splits), splits, resume=True)
+    record = _counted(record, source, splits, trainer)
+    return RunTrainer(folder, trainer, record, splits, resume=True)
 
 
 def start_prior(
@@ -158,12 +159,14 @@ def start_prior(
     """
     device = next(run.vae.parameters()).device
     record = run.data.moved_to(data_dir=data_dir)
-    if run.config.alpha is not None:
+    partly = run.config.alpha is not None
+    if partly and is_conditional(prior):
         raise ValueError(
-            f"Expected a run without classes to fit a prior to; got {run.folder}, whose first "
-            "latent is the class. Train it with the prior that you want."
+            f"Expected a prior of the class and the other latents for {run.folder}, whose first "
+            f"latent is the class; got {prior}, which takes labels instead. Use "
+            'prior="autoregressive", which gives the other latents given the class.'
         )
-    source = _with_classes(record.open(), prior)
+    source = _with_classes(record.open(), prior, partly=partly)
     config = replace(
         run.config,
         prior=prior,
@@ -208,6 +211,13 @@ def new_model(config: Config, event_shape: Sequence[int]) -> tuple[DiscreteVAE, 
         return build_vae(config, shape), build_elbo(config, shape)
 
 
+def _counted(record: DataRecord, source: Source, splits: Splits, trainer: Trainer) -> DataRecord:
+    """The record, with what the open data and their parts tell of themselves."""
+    record = record.counting(source, splits)
+    is_labelled = record.config.alpha is not None
+    return replace(record, data_per_label=data_per_label(trainer.data)) if is_labelled else record
+
+
 def _with_classes(source: Source, prior: str, *, partly: bool = False) -> Source:
     """The data; for a model that takes labels, their labels counted from 0 without gaps."""
     return only_seen(source) if partly or is_conditional(prior) else source
@@ -225,13 +235,9 @@ def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
     vae.to(device)
     train: Any = splits.train.to(device)
     calibrate(vae, train, config.seed)  # the state of a resumed run replaces it
-    if isinstance(vae, SemiSupervisedVAE) and splits.train.labels is not None:
-        num_labelled = int((splits.train.labels >= 0).sum())
-        # Copies of data that are read in blocks would be far from the block that is in memory.
-        if config.labelled_share and not isinstance(train, OrderedData):
-            train = RepeatedLabels(train, config.labelled_share)
-            num_labelled = train.num_labelled
-        vae.alpha *= len(train) / num_labelled
+    if isinstance(vae, SemiSupervisedVAE):
+        train = with_copies(config, train)
+        vae.alpha *= data_per_label(train)
     validation = _validation(config, splits, device)
     with _parts_that_fit():
         return Trainer(vae, elbo, train, validation, **config.training)

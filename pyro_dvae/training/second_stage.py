@@ -11,6 +11,7 @@ from torch import nn
 
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.elbos.score_function import ReinforceELBO
+from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.training.batches import Batch, TrainingData, check_weights, training_data
 from pyro_dvae.training.held_out import hold_out
 from pyro_dvae.training.records import EpochRecord
@@ -21,10 +22,14 @@ from pyro_dvae.vae import DiscreteVAE
 def with_prior(vae: DiscreteVAE, prior: nn.Module) -> DiscreteVAE:
     """A model with another prior, which shares networks, likelihood and guide with the first.
 
+    For a `SemiSupervisedVAE` it is another p(y) p(z|y) of the class y and the other latents z.
+
     Raises:
         ValueError: the codes of the prior have another shape.
     """
-    swapped = DiscreteVAE(vae.encoder, vae.decoder, prior, vae.likelihood, vae.posterior_family)
+    parts = vae.encoder, vae.decoder, prior, vae.likelihood, vae.posterior_family
+    has_classes = isinstance(vae, SemiSupervisedVAE)
+    swapped = SemiSupervisedVAE(*parts, alpha=vae.alpha) if has_classes else DiscreteVAE(*parts)
     swapped.train(vae.training)
     if not (vae.takes_labels or swapped.takes_labels):
         with torch.no_grad():
@@ -43,7 +48,8 @@ class PriorTrainer(Trainer):
     With q and p(x|z) fixed this is the ELBO up to a constant. So the records hold ELBOs, and the
     best weights are those of the best validation ELBO. Each step draws new z from q(z|x). The
     optimum is the prior of the family that is nearest, in KL, to the mean over the data of q(z|x),
-    the aggregate posterior (Tomczak & Welling 2018).
+    the aggregate posterior (Tomczak & Welling 2018). In a `SemiSupervisedVAE` the first latent is
+    the label of a datum where that is known, and is drawn from q(y|x) where it is not.
 
     Args:
         vae: a trained model that holds the prior to fit; `with_prior` puts one in.

@@ -172,6 +172,8 @@ WRONG = [
     *((f"data.{name}", 5) for name in ("options", "held_out", "columns", "label_names", "span")),
     ("data.columns", ["a", 5]),
     ("data.num_train", "5"),
+    ("data.data_per_label", "2"),
+    ("data.data_per_label", -1.0),
     ("data.options", {"size": 5}),
     ("data.options", {"size": [5]}),
     ("data.options", {"columns": "a"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from pathlib import Path
 
@@ -11,12 +12,19 @@ import pytest
 import torch
 from PIL import Image
 
-from pyro_dvae import BinaryImages, RepeatedLabels, fit
+from pyro_dvae import (
+    BinaryImages,
+    RepeatedLabels,
+    SemiSupervisedVAE,
+    fit,
+    load_run,
+    save_run,
+)
 from pyro_dvae.data import open_source
 from pyro_dvae.data.serve import splits
 from pyro_dvae.data.serve.blocks import BlockData
 from pyro_dvae.data.serve.prepare import Preparation
-from pyro_dvae.runs import resume_run, start_run
+from pyro_dvae.runs import resume_run, start_prior, start_run
 
 X = torch.arange(50, dtype=torch.uint8).reshape(50, 1)
 LABELS = torch.full((50,), -1).index_fill(0, torch.tensor([3, 7]), 1)
@@ -95,6 +103,44 @@ def test_a_run_with_few_labels_repeats_them(tmp_path: Path) -> None:
         assert training.trainer.vae.alpha == 0.5 * 200 / 5
     with start_run(source, tmp_path / "d", **{**options, "alpha": None}) as training:
         assert training.config.labelled_share is None
+
+
+def test_the_unit_of_alpha_is_one_and_the_same(tmp_path: Path) -> None:
+    write_table(tmp_path / "x.csv")
+    source = open_source(tmp_path / "x.csv", labels="y")
+    options = {**SMALL, "epochs": 1, "alpha": 0.5, "validation": 0, "test": 0}
+    with start_run(source, tmp_path / "a", **options) as training:
+        list(training.epochs())
+    run = load_run(tmp_path / "a")
+    assert isinstance(run.vae, SemiSupervisedVAE)
+    assert (run.vae.alpha, run.config.alpha) == (0.5 * 220 / 25, 0.5)
+    kept = {"validation": 0, "labelled_share": 0.0}
+    saved = save_run(tmp_path / "b", run.vae, source, **kept)
+    assert isinstance(saved.vae, SemiSupervisedVAE)
+    assert saved.config.alpha == pytest.approx(0.5 * 220 / 25 * 5 / 200)
+    assert saved.vae.alpha == pytest.approx(run.vae.alpha)
+    with start_prior(run, "autoregressive", tmp_path / "c", epochs=1) as training:
+        list(training.epochs())
+        assert training.trainer.vae.alpha == run.vae.alpha
+    fitted = load_run(tmp_path / "c").vae
+    assert isinstance(fitted, SemiSupervisedVAE)
+    assert fitted.alpha == run.vae.alpha
+    with pytest.raises(ValueError, match=r'got conditional, which takes labels .* prior="autoreg'):
+        start_prior(run, "conditional")
+
+
+def test_a_run_of_before_keeps_its_alpha(tmp_path: Path) -> None:
+    write_table(tmp_path / "x.csv")
+    source = open_source(tmp_path / "x.csv", labels="y")
+    with start_run(source, tmp_path / "a", **SMALL, epochs=0, alpha=0.5) as training:
+        list(training.epochs())
+    path = tmp_path / "a" / "config.json"
+    content = json.loads(path.read_text())
+    del content["data"]["data_per_label"]
+    path.write_text(json.dumps(content))
+    vae = load_run(tmp_path / "a").vae
+    assert isinstance(vae, SemiSupervisedVAE)
+    assert vae.alpha == 0.5
 
 
 def test_data_that_are_read_in_blocks_keep_their_order(

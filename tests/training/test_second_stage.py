@@ -12,10 +12,12 @@ from pyro_dvae import (
     BoltzmannPrior,
     LearnedPrior,
     PriorTrainer,
+    SemiSupervisedVAE,
     evaluate,
     fit_prior,
     with_prior,
 )
+from pyro_dvae.codes import enumerate_codes, one_hot
 
 FITTED = {
     name: make for name, make in PRIORS.items() if name != "uniform" and make().takes != "labels"
@@ -55,6 +57,26 @@ def test_the_prior_comes_nearer_and_nothing_else_moves(name: str) -> None:
     after = vae.state_dict()
     assert all(torch.equal(after[key], value) for key, value in fixed.items())
     assert all(weight.requires_grad for weight in trained.encoder.parameters())
+
+
+def test_the_prior_of_classes_and_style_becomes_what_labels_and_guide_say() -> None:
+    """The mean of q(z|x), with y = the label where it is known, and y ~ q(y|x) elsewhere."""
+    trained = certain_vae()
+    parts = trained.encoder, trained.decoder, trained.prior, trained.likelihood
+    x, labels = clustered_data(60), torch.arange(60) % 4 - 1  # a quarter has no label
+    vae = with_prior(SemiSupervisedVAE(*parts, alpha=2.0), AutoregressivePrior(D, K))
+    assert isinstance(vae, SemiSupervisedVAE)
+    assert vae.alpha == 2
+    options = {"batch_size": 60, "learning_rate": 0.2, "averaging": 0.9}
+    list(fit_prior(vae, (x, labels), None, epochs=80, **options))
+    with torch.no_grad():
+        q = vae.posterior(x).base_dist.probs.clone()  # (N, D, K)
+        q[labels >= 0, 0] = one_hot(labels[labels >= 0], K, dtype=q.dtype)
+        codes = enumerate_codes(D, K)
+        wanted = torch.einsum("cdk,ndk->cnd", codes, q).prod(-1).mean(1)
+        found = vae.prior_codes().log_prob(codes).exp()
+    assert wanted.max() > 2 / len(codes)
+    torch.testing.assert_close(found, wanted, atol=0.02, rtol=0)
 
 
 def test_a_wide_prior_becomes_the_aggregate_posterior() -> None:
