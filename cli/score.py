@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,13 +24,12 @@ from .options import (
     RunSeedOption,
     TrustOption,
 )
+from .ranking import Bound, By, RankedScores, ScoreRow, ranked_scores
 from .report import datum_name
 from .report import values as described
 from .rows import failed_writes, file_for, open_run, refuse_too_many_codes, weights_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from pyro_dvae import Run
     from pyro_dvae.runs import PreparedRows
 
@@ -41,27 +37,6 @@ _EXPLAINED = 10
 """The number of columns or pixels that are shown, where the user names no number."""
 _SHOWN = 20
 """The number of data that are shown, where the user names no number and no file."""
-_LISTED = 2**14
-"""The number of figures that are Python numbers at a time. They take five times the memory of a
-tensor."""
-
-
-class Bound(str, Enum):
-    """How log p(x) is computed."""
-
-    elbo = "elbo"
-    importance = "importance"
-    exact = "exact"
-
-
-class By(str, Enum):
-    """What to score by."""
-
-    log_prob = "log-prob"
-    ratio = "ratio"
-    conditional = "conditional"
-    excess = "excess"
-    typicality = "typicality"
 
 
 ByOption = Annotated[
@@ -153,7 +128,7 @@ def score(
         if explain is not None:
             explained(loaded, rows, explain, output, top or _EXPLAINED, draws, as_json)
             return
-        scores = _scored(loaded, rows, by, bound, iw_samples, draws, data_dir)
+        scores = ranked_scores(loaded, rows, by, bound, iw_samples, draws, data_dir)
     if output is not None:
         with failed_writes():
             from pyro_dvae.runs.tables import write_csv
@@ -181,10 +156,7 @@ def _check(
         file_for(output, (".csv",) if explain is None else (".csv", ".png"), force)
 
 
-_Row = list[int | float | str]
-
-
-def _line(run: Run, rows: PreparedRows, scores: _Scores, seed: int) -> str:
+def _line(run: Run, rows: PreparedRows, scores: RankedScores, seed: int) -> str:
     mean, error = scores.mean()
     datum = datum_name(run.event_shape)
     how = f"seed {seed}"
@@ -199,10 +171,10 @@ def _line(run: Run, rows: PreparedRows, scores: _Scores, seed: int) -> str:
 def _content(
     run: Run,
     rows: PreparedRows,
-    scores: _Scores,
+    scores: RankedScores,
     bound: Bound | None,
     iw_samples: int,
-    shown: list[_Row],
+    shown: list[ScoreRow],
 ) -> dict[str, Any]:
     mean, error = scores.mean()
     return {
@@ -222,77 +194,8 @@ def _content(
     }
 
 
-def _print(header: list[str], shown: list[_Row]) -> None:
+def _print(header: list[str], shown: list[ScoreRow]) -> None:
     if shown:
         print(" ".join(f"{column:>14}" for column in header))
     for row in shown:
         print(" ".join(f"{x:14.3f}" if isinstance(x, float) else f"{x:>14}" for x in row))
-
-
-class _Scores(NamedTuple):
-    """A score per datum."""
-
-    by: str
-    bound: str
-    """What the bound is called; empty where the score is none."""
-    beside: Mapping[str, Tensor | Sequence[str]]
-    """Columns that say which datum each is: name -> (N,)."""
-    values: Tensor
-    """(N,) nats."""
-    variances: Tensor | None
-    """(N,) over the draws; None where nothing is drawn."""
-    prior_error: float
-    """Standard error of log Z, which moves all scores alike; 0 where log Z is known."""
-
-    @property
-    def header(self) -> list[str]:
-        error = [] if self.variances is None else ["standard_error"]
-        return ["rank", "index", *self.beside, "score", *error]
-
-    def ranked(self, num: int) -> Iterator[_Row]:
-        """The rows of the `num` lowest scores, the lowest first."""
-        order = self.values.argsort(stable=True)[:num]
-        errors = [] if self.variances is None else [self.variances.sqrt()]
-        known = [*self.beside.values(), self.values, *errors]
-        rank = 0
-        for some in order.split(_LISTED):
-            columns = [some.tolist(), *(_at(some, column) for column in known)]
-            for row in zip(*columns, strict=True):
-                rank += 1
-                yield [rank, *row]
-
-    def mean(self) -> tuple[float, float | None]:
-        """The mean, and its standard error over the draws and of log Z; None where it is exact."""
-        mean = self.values.mean().item()
-        if self.variances is None:
-            return mean, self.prior_error or None
-        error = self.variances.sum().sqrt().item() / len(self.values)
-        return mean, math.hypot(error, self.prior_error)
-
-
-def _scored(
-    run: Run,
-    rows: PreparedRows,
-    by: By | None,
-    bound: Bound | None,
-    iw_samples: int,
-    seed: int,
-    data_dir: Path | None,
-) -> _Scores:
-    from pyro_dvae.runs import anomaly_rows, beside, score_rows
-
-    about, draws = beside(run.data, rows), {"importance_samples": iw_samples, "seed": seed}
-    if bound is not None:
-        names = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}
-        found = score_rows(run.vae, run.config, rows, bound.value, **draws)
-        return _Scores("log-prob", names[bound.value], about, *found)
-    score: Any = ANOMALY_SCORE if by is None else by.value
-    return _Scores(score, "", about, *anomaly_rows(run, rows, score, data_dir=data_dir, **draws))
-
-
-def _at(index: Tensor, column: Tensor | Sequence[str]) -> list[Any]:
-    import torch
-
-    if isinstance(column, torch.Tensor):
-        return column[index].tolist()
-    return [column[i] for i in index.tolist()]

@@ -11,10 +11,10 @@ from pyro_dvae.evaluation.anomaly import (
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
 from pyro_dvae.evaluation.imputation import impute, impute_blocks
+from pyro_dvae.evaluation.incomplete import sums_over_codes
 from pyro_dvae.evaluation.inference import Inference, PosteriorName, posterior_blocks
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
-from pyro_dvae.evaluation.observed import sums_over_codes
 from pyro_dvae.evaluation.prediction import Prediction, predict
 from pyro_dvae.evaluation.profile_figures import PROFILE_HEADER, Profile
 from pyro_dvae.evaluation.profiles import profile

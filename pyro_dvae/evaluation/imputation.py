@@ -11,8 +11,9 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
 from pyro_dvae.codes import ROWS
+from pyro_dvae.evaluation.incomplete import codes_to_draw, incomplete
 from pyro_dvae.evaluation.joint import evaluating
-from pyro_dvae.evaluation.observed import ObservedPosterior, codes_to_draw, incomplete
+from pyro_dvae.evaluation.observed import ObservedPosterior
 from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.elements import element_log_probs
 from pyro_dvae.likelihoods.masked import unmasked

@@ -10,8 +10,9 @@ from torch import Tensor
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import ROWS
 from pyro_dvae.evaluation.imputation import level_log_probs, level_numbers
+from pyro_dvae.evaluation.incomplete import codes_to_draw, incomplete
 from pyro_dvae.evaluation.joint import evaluating
-from pyro_dvae.evaluation.observed import ObservedPosterior, codes_to_draw, incomplete
+from pyro_dvae.evaluation.observed import ObservedPosterior
 from pyro_dvae.streams import RandomStream
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from pyro_dvae.codes import ROWS, wide
 from pyro_dvae.evaluation.imputation import MOST_LEVELS, level_numbers, probabilities
+from pyro_dvae.evaluation.incomplete import codes_to_draw, incomplete
 from pyro_dvae.evaluation.joint import evaluating
-from pyro_dvae.evaluation.observed import ObservedPosterior, codes_to_draw, incomplete
+from pyro_dvae.evaluation.observed import ObservedPosterior
 from pyro_dvae.likelihoods.elements import element_log_probs
 from pyro_dvae.streams import RandomStream
 

@@ -21,7 +21,7 @@ from pyro_dvae import (
     log_marginal,
     predict,
 )
-from pyro_dvae.evaluation import imputation, observed
+from pyro_dvae.evaluation import imputation, incomplete, observed
 from pyro_dvae.evaluation.observed import ObservedPosterior
 from pyro_dvae.streams import RandomStream
 
@@ -199,7 +199,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(block) for block in blocks] == [4, 4, 4, 4, 4, 3]
     torch.testing.assert_close(torch.cat(blocks), whole)
     monkeypatch.setattr(observed, "_CHUNK_NUMBERS", 100)
-    monkeypatch.setattr(observed, "_TABLE_ELEMENTS", 50)
+    monkeypatch.setattr(incomplete, "_TABLE_ELEMENTS", 50)
     torch.testing.assert_close(impute(vae, x), whole)
     torch.testing.assert_close(predict(vae, x, 2).log_prob, log_prob, equal_nan=True)
 
