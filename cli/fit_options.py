@@ -117,7 +117,7 @@ EstimatorOption = Annotated[
     training(
         metavar="NAME",
         help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
-        "nvil, rloo, disarm, arsm, local-expectation, sum-first, rebar, relax, vimco, "
+        "nvil, rloo, disarm, carms, arsm, local-expectation, sum-first, rebar, relax, vimco, "
         "straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, "
         "reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. The README of "
         "pyro_dvae/elbos explains them.",
@@ -127,8 +127,8 @@ ParticlesOption = Annotated[
     int | None,
     training(
         "--particles",
-        help="S, the number of draws of z per datum and step. If left out: 4 for rloo and "
-        "vimco, 2 for sum-first, and 1 for all others.",
+        help="S, the number of draws of z per datum and step. If left out: 4 for rloo, "
+        "carms and vimco, 2 for sum-first, and 1 for all others.",
     ),
 ]
 TemperatureOption = Annotated[

@@ -5,6 +5,7 @@ from pyro_dvae.data import BinaryImages, Images, load_images, split
 from pyro_dvae.diagnostics import GradientStatistics, gradient_statistics, reference_gradient
 from pyro_dvae.elbos.arsm import ArsmELBO
 from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.carms import CarmsELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
@@ -83,6 +84,7 @@ __all__ = [
     "Beta",
     "BinaryImages",
     "BoltzmannPrior",
+    "CarmsELBO",
     "Categorical",
     "CausalCodes",
     "CausalNetwork",

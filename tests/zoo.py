@@ -19,6 +19,7 @@ from pyro_dvae import (
     Bernoulli,
     Beta,
     BoltzmannPrior,
+    CarmsELBO,
     Categorical,
     ConditionalPrior,
     ContinuousBernoulli,
@@ -220,6 +221,7 @@ ELBOS: dict[str, Callable[..., Any]] = {
     "reinforce, running mean": lambda **options: ReinforceELBO(baseline="running_mean", **options),
     "rloo": lambda **options: RlooELBO(3, **options),
     "disarm": DisarmELBO,
+    "carms": lambda **options: CarmsELBO(3, **options),
     "arsm": ArsmELBO,
     "local expectation": LocalExpectationELBO,
     "rebar": RelaxELBO,
@@ -235,7 +237,7 @@ ELBOS: dict[str, Callable[..., Any]] = {
 }
 
 # Their rows of the tables are slow tests: their own files hold the laws in little time.
-SLOW_ROWS = {"arsm"}
+SLOW_ROWS = {"arsm", "carms"}
 
 # Their value, or what they climb, is the S-sample bound.
 OTHER_BOUND = {"vimco"}

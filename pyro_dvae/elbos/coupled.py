@@ -99,20 +99,28 @@ class Sticks:
         return self.order.gather(-1, first).squeeze(-1)
 
     def weight(self, index: Tensor, partner: Tensor) -> Tensor:
-        """(1 - s_m) prod_{i < m} (1 - s_i)^2 / (1 - 2 s_i), (...), or 0 if the two are equal.
+        """The probability of two categories under independent draws, over that under the coupling.
 
-        It is the probability of the two categories under independent draws, divided by that under
-        the coupling. m is the first of the two in the order of the sticks.
+        It is (1 - s_m) / (1 - r_m) prod_{i < m} (1 - s_i)^2 / (1 - 2 s_i + s_i r_i), (...), or 0 if
+        the two are equal. m is the first of the two in the order of the sticks. r_i is the
+        probability that a second draw succeeds at stick i, given that one does: `again`.
 
         Args:
             index: (...) int64 drawn categories.
             partner: (...) int64 their partners.
         """
         first = torch.minimum(self._rank_of(index), self._rank_of(partner)).unsqueeze(-1)
-        ratio = (1 - self.s) ** 2 / (1 - 2 * self.s)
+        again = self.again
+        ratio = (1 - self.s) ** 2 / (1 - 2 * self.s + self.s * again)
         before = torch.cat([torch.ones_like(ratio[..., :1]), ratio[..., :-1]], -1).cumprod(-1)
-        weight = (before * (1 - self.s)).gather(-1, first).squeeze(-1)
+        weight = before * (1 - self.s) / (1 - again)
+        weight = weight.expand(*index.shape, -1).gather(-1, first).squeeze(-1)
         return torch.where(index == partner, 0, weight)
 
+    @property
+    def again(self) -> Tensor | float:
+        """(..., K) probability that a second draw succeeds at a stick, given that one does."""
+        return 0.0  # the weight is not asked for at the last stick, where it is 1
+
     def _rank_of(self, index: Tensor) -> Tensor:
-        return self.rank.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        return self.rank.expand(*index.shape, -1).gather(-1, index.unsqueeze(-1)).squeeze(-1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyro.infer import ELBO, Trace_ELBO
 
 from pyro_dvae.elbos.arsm import ArsmELBO
+from pyro_dvae.elbos.carms import CarmsELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
 from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
@@ -99,6 +100,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "nvil": Estimator(_nvil),
     "rloo": _drawn(RlooELBO, least_particles=2),
     "disarm": _drawn(DisarmELBO),
+    "carms": _drawn(CarmsELBO, least_particles=2),
     "arsm": _drawn(ArsmELBO),
     "local-expectation": _drawn(LocalExpectationELBO),
     "sum-first": _drawn(SumFirstELBO, least_particles=2),

@@ -161,7 +161,8 @@ def test_the_help_tells_what_estimators_can_do() -> None:
     for name, row in ESTIMATORS.items():
         drawn.setdefault(row.particles, []).append(name)
     del drawn[1]
-    told = [f"{number} for {' and '.join(names)}" for number, names in sorted(drawn.items())]
+    listed = {n: ", ".join(names[:-1]) for n, names in drawn.items()}
+    told = [f"{n} for {listed[n]}{' and ' * bool(listed[n])}{drawn[n][-1]}" for n in sorted(drawn)]
     assert f"If left out: {', '.join(told[::-1])}, and 1 for" in FIT["num_particles"].help
     without = [name for name, row in ESTIMATORS.items() if not row.has_beta]
     assert f"0 for the estimators {' and '.join(without)}," in FIT["annealing"].help
