@@ -145,9 +145,9 @@ class FactorisedPosterior(EnumerablePosterior):
         return code_log_probs(self.log_q)
 
     def expectation(self, value: Tensor) -> Tensor:
-        """E_q[value(z)], (B,), summed over one latent after the other, from the last one on."""
-        for q in reversed(self.log_q.exp().unbind(1)):  # (B, K)
-            value = mean_over(q, value.unflatten(-1, (-1, q.shape[-1])))
+        """E_q[value(z)], (B,), summed over one latent after the other."""
+        for q in self.log_q.exp().unbind(1):  # (B, K)
+            value = mean_over(q, value.unflatten(-1, (q.shape[-1], -1)))
         return value.squeeze(-1)
 
 
@@ -193,7 +193,7 @@ class TabulatedPosterior(EnumerablePosterior):
 
     def expectation(self, value: Tensor) -> Tensor:
         """sum_z q(z|x) value(z), (B,)."""
-        return mean_over(self.log_q.exp(), value.unsqueeze(-2)).squeeze(-1)
+        return mean_over(self.log_q.exp(), value.unsqueeze(-1)).squeeze(-1)
 
     def _categories(self, number: Tensor) -> Tensor:
         return torch.stack(torch.unravel_index(number, self.sizes), -1)
@@ -266,13 +266,13 @@ def mean_over(q: Tensor, value: Tensor) -> Tensor:
 
     Args:
         q: (B, K) probabilities.
-        value: (1 or B, C, K).
+        value: (1 or B, K, C).
     """
-    weight = q.unsqueeze(-1)
-    total = (value @ weight).squeeze(-1)
+    weight = q.unsqueeze(1)
+    total = (weight @ value).squeeze(1)
     if total.isnan().any():
         # A category of probability zero contributes 0, even if its value is -inf.
-        total = (torch.where(q.unsqueeze(-2) > 0, value, 0) @ weight).squeeze(-1)
+        total = (weight @ torch.where(q.unsqueeze(-1) > 0, value, 0)).squeeze(1)
     return total
 
 

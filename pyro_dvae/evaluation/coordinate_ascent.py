@@ -39,16 +39,32 @@ def table_sweep(log_joint: Tensor, log_q: Tensor) -> Tensor:
     Returns:
         (B, D, K), normalised.
     """
-    num_categories, rest, updated = log_q.shape[-1], log_joint, []
+    q, rest, updated = log_q.exp(), log_joint, []
     for latent in range(log_q.shape[1]):
-        mean = rest  # of log p(x, z) over the latents before this one, (B, K^(D - latent))
-        for q in reversed(log_q[:, latent + 1 :].exp().unbind(1)):
-            mean = mean_over(q, mean.unflatten(-1, (-1, num_categories)))
+        by_category = rest.unflatten(-1, (log_q.shape[-1], -1))  # (B, K, codes of the latents behind)
+        mean = _mean_behind(by_category, q[:, latent + 1 :])
         new = _normalised(mean, log_q[:, latent])
         updated.append(new)
-        by_category = rest.unflatten(-1, (num_categories, -1))
-        rest = mean_over(new.exp(), by_category.transpose(1, 2))
+        rest = mean_over(new.exp(), by_category)
     return torch.stack(updated, 1)
+
+
+def _mean_behind(by_category: Tensor, q: Tensor) -> Tensor:
+    """The mean over some latents that are independent, (B, K).
+
+    Args:
+        by_category: (B, K, M), M the number of codes of these latents.
+        q: their probabilities, (B, d, K).
+    """
+    weight = torch.ones_like(by_category[:, :1, :1]).squeeze(1)
+    for one in q.unbind(1):
+        weight = (weight.unsqueeze(-1) * one.unsqueeze(1)).flatten(1)
+    weight = weight.unsqueeze(1)  # (B, 1, M)
+    # A product and a sum take a third of the time of a batched product of matrix and vector.
+    mean = (by_category * weight).sum(-1)
+    if mean.isnan().any():
+        mean = torch.where(weight > 0, by_category * weight, 0).sum(-1)
+    return mean
 
 
 def table_elbo(log_joint: Tensor, log_q: Tensor) -> Tensor:
