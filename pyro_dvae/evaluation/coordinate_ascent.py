@@ -41,7 +41,9 @@ def table_sweep(log_joint: Tensor, log_q: Tensor) -> Tensor:
     """
     q, rest, updated = log_q.exp(), log_joint, []
     for latent in range(log_q.shape[1]):
-        by_category = rest.unflatten(-1, (log_q.shape[-1], -1))  # (B, K, codes of the latents behind)
+        by_category = rest.unflatten(
+            -1, (log_q.shape[-1], -1)
+        )  # (B, K, codes of the latents behind)
         mean = _mean_behind(by_category, q[:, latent + 1 :])
         new = _normalised(mean, log_q[:, latent])
         updated.append(new)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -14,39 +14,12 @@ from pyro_dvae.evaluation.importance import draw_in_chunks, importance_bound
 from pyro_dvae.evaluation.joint import DecodedBlock, Joint, JointBlock, TabulatedBlock, evaluating
 from pyro_dvae.evaluation.marginal import log_sum
 from pyro_dvae.evaluation.plan import Plan, check_settings, make_plan
+from pyro_dvae.evaluation.terms import DatumTerms, empty_terms, tensors_of
 from pyro_dvae.posteriors import EnumerablePosterior, FactorisedPosterior, Posterior, posterior_of
 from pyro_dvae.tensors import as_arguments
 
 if TYPE_CHECKING:
     from pyro_dvae.vae import DiscreteVAE
-
-
-class DatumTerms(NamedTuple):
-    """The ELBO's parts for each of N data, in nats; ELBO = log_likelihood + log_prior + entropy."""
-
-    log_likelihood: Tensor
-    """(N,) E_q[log p(x|z)], -BCE for a Bernoulli likelihood."""
-    log_prior: Tensor
-    """(N,) E_q[log p(z)], -D log K for the uniform prior."""
-    entropy: Tensor
-    """(N,) -E_q[log q(z|x)]."""
-    log_marginal: Tensor | None
-    """(N,) log p(x); None if the codes were not summed over."""
-    importance_bound: Tensor | None
-    """(N,) the importance-weighted bound on log p(x); None if it was not computed."""
-    variances: Mapping[str, Tensor]
-    """Name of each figure that is estimated from draws -> (N,) the variance of the estimate."""
-    prior_error: float = 0.0
-    """Standard error of log p(z), if log Z is an estimate. All data have the same error."""
-
-    @property
-    def elbo(self) -> Tensor:
-        """(N,) the ELBO (Eq. 82 of [JL25])."""
-        return self.log_likelihood + self.log_prior + self.entropy
-
-    def __repr__(self) -> str:
-        known = [name for name, value in self._asdict().items() if isinstance(value, Tensor)]
-        return f"DatumTerms of {len(self.entropy)} data: {', '.join(known)}"
 
 
 def datum_scores(
@@ -176,8 +149,8 @@ def datum_terms(
             if not isinstance(x, Tensor):
                 vae.likelihood.check(rows)
             terms, posterior = _block_terms(plan, joint, rows, known, elbo_draws, bound_draws)
-            figures = _empty(terms, len(x)) if figures is None else figures
-            for whole, part in zip(_tensors(figures), _tensors(terms), strict=True):
+            figures = empty_terms(terms, len(x)) if figures is None else figures
+            for whole, part in zip(tensors_of(figures), tensors_of(terms), strict=True):
                 whole[some] = part
             if on_block is not None:
                 on_block(posterior)
@@ -273,23 +246,3 @@ def _prior_term(joint: Joint, posterior: Posterior) -> Tensor | None:
     if joint.prior_log_probs is None or not isinstance(posterior, FactorisedPosterior):
         return None
     return -kl_divergence(posterior.log_q, joint.prior_log_probs) - posterior.entropy()
-
-
-def _empty(terms: DatumTerms, num_data: int) -> DatumTerms:
-    """Uninitialised tensors for the same terms of all data.
-
-    If the terms of each block were kept and concatenated at the end, they would lie between the
-    freed memory of the blocks, which could then not be returned: 6 MB per block for a model with
-    4,096 codes.
-    """
-    empty: dict[str, Any] = {
-        name: value.new_empty(num_data)
-        for name, value in terms._asdict().items()
-        if isinstance(value, Tensor)
-    }
-    variances = {name: value.new_empty(num_data) for name, value in terms.variances.items()}
-    return terms._replace(**empty, variances=variances)
-
-
-def _tensors(terms: DatumTerms) -> list[Tensor]:
-    return [value for value in (*terms, *terms.variances.values()) if isinstance(value, Tensor)]
