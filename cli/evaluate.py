@@ -19,6 +19,7 @@ from .options import (
     KeyOption,
     PartName,
     PartOption,
+    PosteriorOf,
     RunArgument,
     RunDataDirOption,
     RunSeedOption,
@@ -60,6 +61,27 @@ BatchSizeOption = Annotated[
 ]
 
 DataOption = Annotated[str | None, run_data("the part that --split names")]
+PosteriorFiguresOption = Annotated[
+    PosteriorOf,
+    typer.Option(
+        "--posterior",
+        help="The q(z|x) of all figures: the one that the encoder computes; the same, refined for "
+        "each datum by coordinate ascent on the ELBO; or the exact p(z|x), whose ELBO is log p(x). "
+        "Only figures of the encoder's are stored.",
+    ),
+]
+RefineFiguresOption = Annotated[
+    int | None,
+    typer.Option(
+        "--refine",
+        metavar="N",
+        help="The number of sweeps of coordinate ascent after which the ELBO of the refined q(z|x) "
+        "is shown beside that of the encoder's. With 0, the two are not compared. If left out: 5 "
+        "sweeps where the figures are sums over all codes, and else 0.",
+        min=0,
+        show_default=False,
+    ),
+]
 
 
 def evaluate(
@@ -68,6 +90,8 @@ def evaluate(
     split: PartOption = PartName.test,
     iw_samples: IwSamplesOption = 1000,
     exact: ExactOption = None,
+    posterior: PosteriorFiguresOption = PosteriorOf.encoder,
+    refine: RefineFiguresOption = None,
     batch_size: BatchSizeOption = 256,
     data_dir: RunDataDirOption = None,
     key: KeyOption = None,
@@ -78,8 +102,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a part of its data, or on a file: ELBO, bounds, log p(x).
 
-    It also prints the differences of these figures, and how much each latent tells about the data.
-    The figures of a part are stored for pdvae compare, those of a file are not.
+    It also prints the differences of these figures: what a better encoder, or another family of
+    q(z|x), could gain; and how much each latent tells about the data. The figures of a part are
+    stored for pdvae compare, those of a file are not.
 
     Example: pdvae evaluate runs/mnist-d4k8-rloo-1 --split test
     """
@@ -90,7 +115,7 @@ def evaluate(
 
         loaded, target = open_run(run, device, trust_code)
         config, part = loaded.config, _named(data, split)
-        _check(config, iw_samples, exact)
+        _check(config, iw_samples, exact, posterior, refine)
         epochs = loaded.metrics
         batch, splits = _opened(loaded, part, data_dir, key, target)
         if not as_json:
@@ -102,18 +127,20 @@ def evaluate(
             exact=exact,
             batch_size=batch_size,
             seed=config.seed if seed is None else seed,
+            posterior=posterior.value,
+            refine=_sweeps(loaded, exact, refine),
         )
         if splits is not None:
             known = _stored(loaded, part) if part in PARTS else None
             scores = with_simple_models(scores, loaded.vae, config, splits, batch, known)
     collapse = _collapse(scores, epochs, loaded.epoch)
     if as_json:
-        print(json.dumps(_content(loaded, part, scores, collapse)))
+        print(json.dumps(_content(loaded, part, scores, collapse) | {"posterior": posterior.value}))
     else:
-        report(scores, part, config, datum_name(loaded.event_shape))
+        report(scores, part, config, datum_name(loaded.event_shape), posterior.value)
         if collapse is not None:
             print(collapse)
-    if part in PARTS:
+    if part in PARTS and posterior is PosteriorOf.encoder:
         _store(loaded, part, scores)
 
 
@@ -146,11 +173,32 @@ def _opened(
         return batch, None
 
 
-def _check(config: Config, iw_samples: int, exact: bool | None) -> None:
+def _check(
+    config: Config,
+    iw_samples: int,
+    exact: bool | None,
+    posterior: PosteriorOf,
+    refine: int | None,
+) -> None:
     if iw_samples == 1:
         fail("Expected --iw-samples of at least 2, or 0; got 1. Raise it.")
     if exact:
         refuse_too_many_codes(config, "--exact", "Use --no-exact, and raise --iw-samples.")
+    if posterior is PosteriorOf.exact:
+        refuse_too_many_codes(config, "--posterior exact", "Use --posterior refined.")
+    if refine == 0 and posterior is PosteriorOf.refined:
+        fail("Expected --refine of at least 1 with --posterior refined; got 0. Raise it.")
+
+
+def _sweeps(run: Run, exact: bool | None, refine: int | None) -> int | None:
+    """The sweeps after which posteriors are compared; None for no comparison."""
+    from pyro_dvae.evaluation import SWEEPS, sums_cheaply
+
+    if refine is not None:
+        return refine or None
+    code = (run.config.num_latents, run.config.num_categories)
+    is_sum = sums_cheaply(run.vae, code, run.event_shape) if exact is None else exact
+    return SWEEPS if is_sum else None
 
 
 def _heading(run: Run, epochs: list[EpochRecord]) -> str:

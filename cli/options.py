@@ -38,6 +38,14 @@ class PartName(str, Enum):
     test = "test"
 
 
+class PosteriorOf(str, Enum):
+    """Which q(z|x) is used."""
+
+    encoder = "encoder"
+    refined = "refined"
+    exact = "exact"
+
+
 RunArgument = Annotated[
     Path | None,
     typer.Argument(help="The folder of the run. If left out: the newest run below runs/."),
@@ -54,6 +62,28 @@ PartOption = Annotated[
 MeansOption = Annotated[
     bool,
     typer.Option("--means/--draws", help="Write the means of p(x|z), or draws from p(x|z)."),
+]
+
+PosteriorOption = Annotated[
+    PosteriorOf | None,
+    typer.Option(
+        "--posterior",
+        help="Which q(z|x) is used: the one that the encoder computes; the same, refined for each "
+        "datum by coordinate ascent on the ELBO; or the exact p(z|x), where all K^D codes can be "
+        "summed over.",
+        show_default=False,
+    ),
+]
+RefineOption = Annotated[
+    int | None,
+    typer.Option(
+        "--refine",
+        metavar="N",
+        help="Refine q(z|x) by N sweeps of coordinate ascent. It stands for --posterior refined, "
+        "which alone takes 5 sweeps.",
+        min=1,
+        show_default=False,
+    ),
 ]
 
 # --- Model ---

@@ -99,7 +99,13 @@ def scanned(found: Scan, config: Config) -> str:
     )
 
 
-def report(scores: Evaluation, part: str, config: Config, datum: str = "image") -> None:
+def report(
+    scores: Evaluation,
+    part: str,
+    config: Config,
+    datum: str = "image",
+    posterior: str = "encoder",
+) -> None:
     """Print every figure, with ± one standard error if it comes from draws.
 
     Args:
@@ -107,12 +113,14 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
         part: the part of the data, such as "test".
         config: the run's settings.
         datum: what a datum is called.
+        posterior: the q(z|x) of the figures.
     """
     from pyro_dvae.evaluation import ACTIVE_INFORMATION, ordering
 
     errors = scores.standard_errors
     summed = "log Z estimated" if "elbo" in errors else "exact"
     how = "by draws" if "log_likelihood" in errors else summed
+    how += "" if posterior == "encoder" else f", {posterior} q(z|x)"
     prior = ("D log K", -1) if config.prior == "uniform" else ("E_q log p(z)", 1)
     fit = ("BCE", -1) if config.likelihood == "bernoulli" else ("E_q log p(x|z)", 1)
     print(
@@ -141,6 +149,8 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
     if scores.importance_bound is not None:
         print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
     print(f"  {ordering(scores)}")
+    if scores.refined_elbo is not None:
+        print(_indented(_posteriors(scores)))
     print(_indented(_gaps(scores, bound, is_uniform=prior[1] < 0)))
     if scores.standard_errors:
         log_z = config.prior.partition(":")[0] in ("boltzmann", "rbm")
@@ -156,11 +166,29 @@ def report(scores: Evaluation, part: str, config: Config, datum: str = "image") 
     )
 
 
+def _posteriors(scores: Evaluation) -> str:
+    """The ELBO of each posterior, a line each."""
+    sweeps = f"{scores.refined_sweeps} sweep{'s' * (scores.refined_sweeps != 1)}"
+    rows = [("encoder", "encoder_elbo", ""), ("refined", "refined_elbo", f"by {sweeps}")]
+    if scores.log_marginal is not None:
+        rows.append(("exact", "log_marginal", "= log p(x)"))
+    known = [(label, *_parted(figure(scores, name)), note) for label, name, note in rows]
+    return "ELBO by q(z|x):\n" + _indented(aligned(known, "<><<"))
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """A figure and its standard error, as two cells of a table."""
+    value, _, error = text.partition(" ")
+    return value, error
+
+
 def _gaps(scores: Evaluation, bound: str, *, is_uniform: bool) -> str:
     """The differences of the figures above, each with its formula."""
     kl = "D log K - entropy" if is_uniform else "-E_q log p(z) - entropy"
     rows = [
         ("posterior gap", "posterior_gap", "log p(x) - ELBO = KL(q(z|x) || p(z|x))"),
+        ("family gap", "family_gap", "log p(x) - best factorised q(z|x) that was found"),
+        ("encoder gap", "encoder_gap", "best factorised q(z|x) - encoder"),
         ("importance gap", "importance_gap", f"{bound} - ELBO"),
         ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
         ("KL(q || prior)", "kl", kl),
@@ -170,8 +198,7 @@ def _gaps(scores: Evaluation, bound: str, *, is_uniform: bool) -> str:
     for label, name, formula in rows:
         if getattr(scores, name) is not None:
             text = figure(scores, name, places=4 if name == "bits_per_dimension" else 2)
-            value, _, error = text.partition(" ")
-            known.append((label, value, error, f"= {formula}"))
+            known.append((label, *_parted(text), f"= {formula}"))
     return aligned(known, "<><<")
 
 

@@ -12,16 +12,24 @@ from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.evaluation.figures import Evaluation, ordering
 from pyro_dvae.evaluation.imputation import impute, impute_blocks
 from pyro_dvae.evaluation.incomplete import sums_over_codes
-from pyro_dvae.evaluation.inference import Inference, PosteriorName, posterior_blocks
+from pyro_dvae.evaluation.inference import (
+    SWEEPS,
+    Inference,
+    PosteriorName,
+    inference_of,
+    posterior_blocks,
+)
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
+from pyro_dvae.evaluation.plan import sums_cheaply
 from pyro_dvae.evaluation.prediction import Prediction, predict
 from pyro_dvae.evaluation.profile_figures import PROFILE_HEADER, Profile
 from pyro_dvae.evaluation.profiles import profile
 from pyro_dvae.evaluation.refinement import Refined, RefinedGuide, refine
-from pyro_dvae.evaluation.scoring import DatumTerms, datum_scores, datum_terms, exact_terms
+from pyro_dvae.evaluation.scoring import datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.simple import SimpleModels, independent_elements, simple_models
 from pyro_dvae.evaluation.surprise import Surprise, conditional_surprise, explain
+from pyro_dvae.evaluation.terms import DatumTerms
 from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
 
 __all__ = [
@@ -29,6 +37,7 @@ __all__ = [
     "MAX_CODES",
     "MAX_SUMMED_CODES",
     "PROFILE_HEADER",
+    "SWEEPS",
     "AnomalyScore",
     "DatumTerms",
     "Evaluation",
@@ -56,6 +65,7 @@ __all__ = [
     "impute",
     "impute_blocks",
     "independent_elements",
+    "inference_of",
     "log_marginal",
     "log_probs",
     "num_codes",
@@ -65,5 +75,6 @@ __all__ = [
     "profile",
     "refine",
     "simple_models",
+    "sums_cheaply",
     "sums_over_codes",
 ]

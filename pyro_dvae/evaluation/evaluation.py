@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyro_dvae.codes import ROWS
 from pyro_dvae.evaluation.figures import Evaluation
+from pyro_dvae.evaluation.inference import SWEEPS, Inference, PosteriorName
 from pyro_dvae.evaluation.joint import evaluating
-from pyro_dvae.evaluation.scoring import DatumTerms, datum_terms
+from pyro_dvae.evaluation.scoring import datum_terms
 from pyro_dvae.evaluation.simple import simple_models
+from pyro_dvae.evaluation.terms import DatumTerms
 from pyro_dvae.evaluation.usage import ClassCounter, Usage, UsageCounter
 from pyro_dvae.posteriors import Posterior
 from pyro_dvae.tensors import as_arguments
@@ -30,6 +32,8 @@ def evaluate(
     num_samples: int = 16,
     batch_size: int = ROWS,
     seed: int = 0,
+    posterior: PosteriorName = "encoder",
+    refine: int | None = None,
 ) -> Evaluation:
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) of a data set, its parts, bounds and log p(x).
 
@@ -59,6 +63,11 @@ def evaluate(
         batch_size: data that are encoded at once. Memory grows with it. The result does not depend
             on it.
         seed: seed of all draws.
+        posterior: the q(z|x) of all figures: the guide's, "encoder"; "refined" by coordinate ascent
+            on the ELBO (`refine`); or p(z|x), "exact", whose ELBO is log p(x).
+        refine: sweeps of coordinate ascent. The result then also has the ELBO of the guide's and of
+            the refined q(z|x), and the gap of the guide's in two parts. None for 5 sweeps if
+            `posterior` is another than the guide's, else for no comparison.
 
     Raises:
         ValueError: an argument is out of range, x is outside the support, or K^D is too large.
@@ -80,6 +89,8 @@ def evaluate(
         counter.add(posterior)
         classes.add(posterior)
 
+    inference = Inference(posterior, SWEEPS if refine is None else refine, seed=seed)
+    compare = refine is not None or posterior != "encoder"
     terms = datum_terms(
         vae,
         x,
@@ -90,6 +101,8 @@ def evaluate(
         batch_size=batch_size,
         seed=seed,
         on_block=count,
+        inference=inference,
+        compare=compare,
     )
     observed = None
     if vae.likelihood.takes_missing:
@@ -98,7 +111,24 @@ def evaluate(
     if vae.likelihood.support.is_discrete:
         num_elements = x[0].numel() if observed is None else observed
     scores = _summary(terms, counter.usage(), importance_samples, num_elements, observed)
+    if compare:
+        scores = replace(scores, **_compared(terms, inference.sweeps))
     return replace(scores, accuracy=classes.accuracy(), simple_models=simple)
+
+
+def _compared(terms: DatumTerms, sweeps: int) -> dict[str, Any]:
+    """The figures of an `Evaluation` that compare the guide's q(z|x) with better ones."""
+    encoder, refined, best, log_p = (
+        None if values is None else values.mean().item()
+        for values in (terms.encoder_elbo, terms.refined_elbo, terms.best_elbo, terms.log_marginal)
+    )
+    return {
+        "encoder_elbo": encoder,
+        "refined_elbo": refined,
+        "refined_sweeps": sweeps,
+        "family_gap": _difference(log_p, best),
+        "encoder_gap": _difference(best, encoder),
+    }
 
 
 def _summary(
@@ -133,6 +163,9 @@ def _summary(
     if terms.prior_error:  # one error for all data, so their mean does not reduce it
         known = {"importance_bound": bound, "log_marginal": log_marginal}
         moved = [name for name, value in known.items() if value is not None]
+        moved += [
+            name for name in ("encoder_elbo", "refined_elbo") if getattr(terms, name) is not None
+        ]
         for name in ("elbo", "log_prior", "kl", *moved):  # log Z cancels in their gaps
             errors[name] = math.hypot(errors.get(name, 0.0), terms.prior_error)
     bits = None if not num_elements else 1 / (num_elements * math.log(2))

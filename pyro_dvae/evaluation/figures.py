@@ -90,6 +90,18 @@ class Evaluation:
     """Mean number of observed elements per datum; None if the likelihood takes no missing ones."""
     simple_models: SimpleModels | None = None
     """Log p(x) of simple models of the same data; None if no training data were given."""
+    encoder_elbo: float | None = None
+    """The ELBO of the guide's q(z|x); None, as all below, if posteriors were not compared."""
+    refined_elbo: float | None = None
+    """The ELBO of q(z|x) after `refined_sweeps` sweeps of coordinate ascent from the guide's."""
+    refined_sweeps: int | None = None
+    """The number of these sweeps."""
+    family_gap: float | None = None
+    """log_marginal less the largest ELBO of a factorised q(z|x) that was found: what no encoder of
+    a mean-field guide can reach. None if the codes were not summed over."""
+    encoder_gap: float | None = None
+    """This largest ELBO less `encoder_elbo`: what the encoder loses. It can be negative if the
+    latents of the guide depend on each other."""
 
     @property
     def log_prob(self) -> float:
@@ -179,9 +191,18 @@ class Evaluation:
                 self.elbo_per_element,
                 "ELBO / observed elements",
             ),
+            ("ELBO, encoder", "encoder_elbo", self.encoder_elbo, "of the encoder's q(z|x)"),
+            (
+                "ELBO, refined",
+                "refined_elbo",
+                self.refined_elbo,
+                f"after {self.refined_sweeps} sweeps of coordinate ascent",
+            ),
             ("log p(x)", "log_marginal", self.log_marginal, "sum over all codes"),
             (bound, "importance_bound", self.importance_bound, "importance-weighted bound"),
             ("posterior gap", "posterior_gap", self.posterior_gap, "log p(x) - ELBO"),
+            ("family gap", "family_gap", self.family_gap, "log p(x) - best factorised q(z|x)"),
+            ("encoder gap", "encoder_gap", self.encoder_gap, "best factorised q(z|x) - encoder"),
             ("importance gap", "importance_gap", self.importance_gap, f"{bound} - ELBO"),
             ("remaining gap", "remaining_gap", self.remaining_gap, f"log p(x) - {bound}"),
             (

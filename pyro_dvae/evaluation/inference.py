@@ -68,6 +68,26 @@ class Inference:
         return True if self.posterior == "exact" else None
 
 
+def inference_of(posterior: PosteriorName | None, refine: int | None, seed: int = 0) -> Inference:
+    """The inference that two settings of a function or of a command stand for.
+
+    Args:
+        posterior: which q(z|x) is used; None for "refined" if there are sweeps, else "encoder".
+        refine: sweeps of coordinate ascent; None for `SWEEPS`.
+        seed: of the draws.
+
+    Raises:
+        ValueError: there are sweeps, and the posterior is not "refined".
+    """
+    posterior = posterior or ("encoder" if refine is None else "refined")
+    if refine is not None and posterior != "refined":
+        raise ValueError(
+            f"Expected refine={refine} with posterior='refined'; got {posterior!r}. Leave one of "
+            "them out."
+        )
+    return Inference(posterior, SWEEPS if refine is None else refine, seed=seed)
+
+
 class Refiner:
     """Finds q(z|x) of the blocks of one data set.
 
@@ -157,15 +177,26 @@ def posterior_blocks(
             rows, known = x[some], None if labels is None else labels[some]
             if not isinstance(x, Tensor):
                 vae.likelihood.check(rows)
-            encoded = posterior_of(vae.posterior(rows), tabulate=plan.tabulates_guide)
-            block = make_block(plan, joint, rows, known)
-            found = FoundBlock(block, encoded, refiner.posterior(block, encoded))
+            found = find_posterior(plan, joint, rows, known, refiner)
         yield found
 
 
-def make_block(plan: Plan, joint: Joint, x: Tensor, labels: Tensor | None) -> JointBlock:
-    """Log p(x, z) of a block of data, from a table of all codes if the plan has one."""
-    return (TabulatedBlock if plan.tabulates_joint else DecodedBlock)(joint, x, labels)
+def find_posterior(
+    plan: Plan, joint: Joint, x: Tensor, labels: Tensor | None, refiner: Refiner
+) -> FoundBlock:
+    """q(z|x) of a block of data.
+
+    Args:
+        plan: whether log p(x, z) is a table of all codes.
+        joint: p(z) and p(x|z) of the model.
+        x: (B, *event).
+        labels: (B,) if the prior is conditional on labels, else None.
+        refiner: finds q(z|x).
+    """
+    encoded = posterior_of(joint.vae.posterior(x), tabulate=plan.tabulates_guide)
+    kind = TabulatedBlock if plan.tabulates_joint else DecodedBlock
+    block = kind(joint, x, labels)
+    return FoundBlock(block, encoded, refiner.posterior(block, encoded))
 
 
 def elbo_of(block: JointBlock, posterior: Posterior, generator: torch.Generator) -> Tensor:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyro_dvae.checks import at_least
-from pyro_dvae.codes import MAX_CODES
+from pyro_dvae.codes import MAX_CODES, num_codes
 from pyro_dvae.evaluation.joint import Joint
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES
 from pyro_dvae.memory import refuse_bytes
 from pyro_dvae.posteriors import CONDITIONALS
+
+if TYPE_CHECKING:
+    from pyro_dvae.vae import DiscreteVAE
 
 _MOST_NUMBERS = 2**22
 """If a sum over all codes computes more numbers per datum than this, it is made only if `exact` is
@@ -78,7 +84,7 @@ def make_plan(
         ValueError: `exact` is True, and K^D exceeds `MAX_CODES`.
     """
     is_enumerable = joint.num_codes <= MAX_CODES
-    is_cheap = is_enumerable and joint.cost <= _MOST_NUMBERS
+    is_cheap = _is_cheap(joint.num_codes, joint.cost)
     exact = is_cheap if exact is None else exact
     if exact and not is_enumerable:
         raise ValueError(
@@ -105,3 +111,20 @@ def make_plan(
         importance_samples=importance_samples,
         block_size=block_size,
     )
+
+
+def sums_cheaply(vae: DiscreteVAE, code_shape: tuple[int, int], event_shape: Sequence[int]) -> bool:
+    """Whether `evaluate` sums over all codes, if the caller does not say it.
+
+    Args:
+        vae: the model.
+        code_shape: (D, K).
+        event_shape: the shape of a datum.
+    """
+    number = num_codes(*code_shape)
+    return _is_cheap(number, number * math.prod(event_shape) * vae.likelihood.cost)
+
+
+def _is_cheap(number: int, cost: int) -> bool:
+    """Whether sums over so many codes, with so many numbers per datum, are cheap."""
+    return number <= MAX_CODES and cost <= _MOST_NUMBERS

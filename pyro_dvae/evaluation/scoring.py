@@ -10,12 +10,14 @@ from torch import Tensor
 
 from pyro_dvae.checks import one_of
 from pyro_dvae.codes import ROWS, kl_divergence, total, wide
+from pyro_dvae.evaluation.coordinate_ascent import best_elbo
 from pyro_dvae.evaluation.importance import draw_in_chunks, importance_bound
-from pyro_dvae.evaluation.joint import DecodedBlock, Joint, JointBlock, TabulatedBlock, evaluating
+from pyro_dvae.evaluation.inference import FoundBlock, Inference, Refiner, find_posterior
+from pyro_dvae.evaluation.joint import Joint, JointBlock, TabulatedBlock, evaluating
 from pyro_dvae.evaluation.marginal import log_sum
 from pyro_dvae.evaluation.plan import Plan, check_settings, make_plan
 from pyro_dvae.evaluation.terms import DatumTerms, empty_terms, tensors_of
-from pyro_dvae.posteriors import EnumerablePosterior, FactorisedPosterior, Posterior, posterior_of
+from pyro_dvae.posteriors import EnumerablePosterior, FactorisedPosterior, Posterior
 from pyro_dvae.tensors import as_arguments
 
 if TYPE_CHECKING:
@@ -110,6 +112,8 @@ def datum_terms(
     batch_size: int = ROWS,
     seed: int = 0,
     on_block: Callable[[Posterior], None] | None = None,
+    inference: Inference | None = None,
+    compare: bool = False,
 ) -> DatumTerms:
     """The figures of each datum, (N,) each, computed block by block in bounded memory.
 
@@ -125,14 +129,26 @@ def datum_terms(
         batch_size: the largest number of data in a block. If K^D is large, a block has fewer.
         seed: seed of the draws.
         on_block: None, or a function that is called with q(z|x) of each block of data.
+        inference: how q(z|x) is found; None for the guide's.
+        compare: whether to compute the ELBO of the guide's q(z|x), of the refined one, and of the
+            best factorised one too.
 
     Raises:
         ValueError: an argument is out of range, x is outside the support, or K^D is too large.
     """
     check_settings(num_samples, importance_samples, batch_size)
+    inference = Inference() if inference is None else inference
+    if inference.needs_table and exact is False:
+        raise ValueError(
+            "Expected exact=True or None for the exact posterior, which is a sum over all codes; "
+            "got False. Use posterior='refined'."
+        )
+    exact = inference.needs_table if exact is None else exact
     # Two streams, so that neither figure depends on whether the other is computed.
     elbo_draws = torch.Generator().manual_seed(2 * seed)
     bound_draws = torch.Generator().manual_seed(2 * seed + 1)
+    # The posteriors that are compared have the same uniform numbers.
+    compared = [torch.Generator().manual_seed(2 * seed) for _ in range(2)] if compare else []
     with evaluating(vae):
         joint = Joint(vae, x, labels, guided=True)
         plan = make_plan(
@@ -143,43 +159,61 @@ def datum_terms(
             batch_size=batch_size,
         )
         figures: DatumTerms | None = None
+        refiner = Refiner(inference)
         for start in range(0, len(x), plan.block_size):
             some = slice(start, start + plan.block_size)
             rows, known = x[some], None if labels is None else labels[some]
             if not isinstance(x, Tensor):
                 vae.likelihood.check(rows)
-            terms, posterior = _block_terms(plan, joint, rows, known, elbo_draws, bound_draws)
+            found = find_posterior(plan, joint, rows, known, refiner)
+            terms = _block_terms(plan, found.block, found.posterior, elbo_draws)
+            if compare:
+                terms = _compared(terms, plan, found, refiner, compared)
+            if plan.importance_samples is not None:
+                draws = plan.importance_samples, bound_draws
+                terms = _with_bound(terms, found.block, found.posterior, *draws)
             figures = empty_terms(terms, len(x)) if figures is None else figures
             for whole, part in zip(tensors_of(figures), tensors_of(terms), strict=True):
                 whole[some] = part
             if on_block is not None:
-                on_block(posterior)
+                on_block(found.posterior)
     return cast(DatumTerms, figures)._replace(prior_error=joint.prior_error)
 
 
 def _block_terms(
-    plan: Plan,
-    joint: Joint,
-    x: Tensor,
-    labels: Tensor | None,
-    elbo_draws: torch.Generator,
-    bound_draws: torch.Generator,
-) -> tuple[DatumTerms, Posterior]:
-    """The terms of a block of data, and its q(z|x)."""
-    q = joint.vae.posterior(x)
-    posterior: Posterior
-    block: JointBlock
+    plan: Plan, block: JointBlock, posterior: Posterior, generator: torch.Generator
+) -> DatumTerms:
+    """The terms of a block of data under a q(z|x)."""
     if plan.exact:
-        posterior = posterior_of(q, tabulate=True)
-        block = TabulatedBlock(joint, x, labels)
-        terms = _summed_terms(block, posterior)
-    else:
-        posterior = posterior_of(q, tabulate=plan.tabulates_guide)
-        block = (TabulatedBlock if plan.tabulates_joint else DecodedBlock)(joint, x, labels)
-        terms = _drawn_terms(block, posterior, plan.num_samples, elbo_draws)
-    if plan.importance_samples is not None:
-        terms = _with_bound(terms, block, posterior, plan.importance_samples, bound_draws)
-    return terms, posterior
+        return _summed_terms(cast(TabulatedBlock, block), cast(EnumerablePosterior, posterior))
+    return _drawn_terms(block, posterior, plan.num_samples, generator)
+
+
+def _compared(
+    terms: DatumTerms,
+    plan: Plan,
+    found: FoundBlock,
+    refiner: Refiner,
+    generators: list[torch.Generator],
+) -> DatumTerms:
+    """The terms, and the ELBO of the guide's, of the refined and of the best q(z|x)."""
+    block, encoded, posterior = found
+    is_refined = refiner.inference.posterior == "refined"
+    refined = posterior if is_refined else refiner.refined(block, encoded)
+    elbos, variances = {}, {}
+    for name, q, draws in zip(("encoder", "refined"), (encoded, refined), generators, strict=True):
+        known = _block_terms(plan, block, q, draws)
+        elbos[name] = known.elbo
+        if "elbo" in known.variances:
+            variances[f"{name}_elbo"] = known.variances["elbo"]
+    return terms._replace(
+        variances={**terms.variances, **variances},
+        encoder_elbo=elbos["encoder"],
+        refined_elbo=elbos["refined"],
+        best_elbo=best_elbo(block.table(), refined.marginals())
+        if plan.exact and isinstance(block, TabulatedBlock)
+        else None,
+    )
 
 
 def _summed_terms(block: TabulatedBlock, posterior: EnumerablePosterior) -> DatumTerms:

@@ -25,6 +25,13 @@ class DatumTerms(NamedTuple):
     """Name of each figure that is estimated from draws -> (N,) the variance of the estimate."""
     prior_error: float = 0.0
     """Standard error of log p(z), if log Z is an estimate. All data have the same error."""
+    encoder_elbo: Tensor | None = None
+    """(N,) the ELBO of the guide's q(z|x); None if posteriors were not compared."""
+    refined_elbo: Tensor | None = None
+    """(N,) the ELBO of q(z|x) after coordinate ascent; None as above."""
+    best_elbo: Tensor | None = None
+    """(N,) the largest ELBO of a factorised q(z|x) that is found; None as above, and if the codes
+    were not summed over."""
 
     @property
     def elbo(self) -> Tensor:

@@ -68,7 +68,7 @@ def _stored(folder: str, part: str) -> dict[str, Any]:
 def test_evaluate_prints_and_stores_what_the_library_says(pdvae: Run) -> None:
     status, out, err = pdvae("evaluate", "run", "--iw-samples", "50", "--device", "cpu")
     assert (status, err) == (0, "")
-    scores = _scores("run", "test", importance_samples=50)
+    scores = _scores("run", "test", importance_samples=50, refine=5)
     error = scores.standard_errors["importance_bound"]
     assert scores.log_marginal is not None
     assert scores.posterior_gap is not None
@@ -83,6 +83,11 @@ def test_evaluate_prints_and_stores_what_the_library_says(pdvae: Run) -> None:
         assert line in out.splitlines()
     rows = {tuple(line.split("  = ")[0].split()) for line in out.splitlines()}
     assert ("posterior", "gap", f"{scores.posterior_gap:.2f}") in rows
+    assert ("family", "gap", f"{scores.family_gap:.2f}") in rows
+    assert ("encoder", "gap", f"{scores.encoder_gap:.2f}") in rows
+    assert ("encoder", f"{scores.encoder_elbo:.2f}") in rows
+    assert ("refined", f"{scores.refined_elbo:.2f}", "by", "5", "sweeps") in rows
+    assert ("exact", f"{scores.log_marginal:.2f}") in rows
     assert ("importance", "gap", f"{scores.importance_gap:.2f}", "±", f"{error:.2g}") in rows
     assert ("KL(q", "||", "prior)", f"{scores.kl:.2f}") in rows
     bits = -scores.elbo / (784 * math.log(2))
@@ -104,6 +109,22 @@ def test_evaluate_prints_and_stores_what_the_library_says(pdvae: Run) -> None:
     assert _stored("run", "test") == json.loads(json.dumps({**asdict(scores), "epoch": 2}))
 
 
+def test_another_posterior_is_shown_and_not_stored(pdvae: Run) -> None:
+    few, before = ["--iw-samples", "0"], Path("run", "evaluation.json").read_text()
+    status, out, err = pdvae("evaluate", "run", "--posterior", "exact", "--refine", "1", *few)
+    assert (status, err) == (0, "")
+    scores = _scores("run", "test", posterior="exact", refine=1)
+    assert f"test ELBO {scores.elbo:.2f} nats/image (exact, exact q(z|x); dynamic" in out
+    assert f"{scores.refined_elbo:.2f}    by 1 sweep\n" in out
+    assert Path("run", "evaluation.json").read_text() == before
+    drawn = pdvae("evaluate", "run", "--no-exact", "--refine", "2", *few)[1]
+    error = _scores("run", "test", exact=False, refine=2).standard_errors["refined_elbo"]
+    assert f"± {error:.2g}  by 2 sweeps\n" in drawn
+    assert "ELBO by q(z|x)" not in pdvae("evaluate", "run", "--refine", "0", *few)[1]
+    status, _, err = pdvae("evaluate", "run", "--refine", "0", "--posterior", "refined")
+    assert (status, "Expected --refine of at least 1" in err) == (2, True)
+
+
 def test_simple_models_are_fitted_once(pdvae: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pdvae("evaluate", "run")
     first = _stored("run", "test")["simple_models"]
@@ -118,7 +139,7 @@ def test_evaluate_json_is_the_whole_evaluation(pdvae: Run, part: str) -> None:
     status, out, err = pdvae("evaluate", "run", *options)
     assert (status, err, out.count("\n")) == (0, "", 1)
     content = json.loads(out)
-    scores = _scores("run", part, importance_samples=5)
+    scores = _scores("run", part, importance_samples=5, refine=5)
     assert content == content | json.loads(json.dumps(asdict(scores)))
     assert content["num_data"] == {"train": 4750, "validation": 250, "test": 1000}[part]
     facts = {name: content[name] for name in ("run", "part", "epoch", "version", "ordering")}

@@ -24,6 +24,7 @@ from pyro_dvae import (
     Poisson,
     evaluate,
     log_marginal,
+    refine,
     sequences,
 )
 from pyro_dvae.codes import code_log_probs
@@ -295,7 +296,7 @@ def test_laws_hold_for_any_shape_and_for_extreme_logits(
             bias = network.layers[-1].bias
             network.layers[-1].weight.mul_(scale)
             bias.copy_(scale * torch.randint(-1, 2, bias.shape))
-    scores = evaluate(vae, x, importance_samples=30, batch_size=batch_size)
+    scores = evaluate(vae, x, importance_samples=30, batch_size=batch_size, refine=2)
     figures = dataclasses.asdict(scores)
     errors = figures.pop("standard_errors")
     assert figures.pop("observed_elements") is None
@@ -311,6 +312,8 @@ def test_laws_hold_for_any_shape_and_for_extreme_logits(
     # P(bound - log p(x) > t) <= exp(-t), by Markov; below, draws may miss what the ELBO sums.
     assert scores.remaining_gap > -20
     rounding = (1e-9 if double else 1e-6) * abs(scores.elbo)
+    assert scores.elbo <= scores.refined_elbo + rounding
+    assert scores.refined_elbo <= scores.log_marginal + rounding
     assert scores.elbo <= _two_sample_bound(vae, x) + rounding
     assert _two_sample_bound(vae, x) <= scores.log_marginal + rounding
     for kl, information in zip(scores.kl_per_latent, scores.information_per_latent, strict=True):
@@ -561,3 +564,47 @@ def test_scores_without_gradients_leave_later_gradients_whole() -> None:
     torch.testing.assert_close(kept, [scores.detach()] * 2)
     (gradient,) = torch.autograd.grad(scores.sum(), logits)
     torch.testing.assert_close(gradient, 3 * (1 - logits.detach().sigmoid()))
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_posteriors_side_by_side(prior: str) -> None:
+    vae, x = _vae(prior), tiny_data(6)
+    plain, scores = evaluate(vae, x), evaluate(vae, x, refine=2)
+    refined = refine(vae, x, 2)
+    assert scores.elbo == scores.encoder_elbo == plain.elbo
+    assert scores.refined_elbo == pytest.approx(refined.elbo.mean().item(), abs=1e-10)
+    assert scores.refined_sweeps == 2
+    assert scores.family_gap + scores.encoder_gap == pytest.approx(scores.posterior_gap)
+    assert scores.family_gap + 1e-10 >= 0
+    assert scores.encoder_gap >= scores.refined_elbo - scores.elbo - 1e-10
+    for name, value in dataclasses.asdict(plain).items():
+        assert value is None or getattr(scores, name) == value
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_the_exact_posterior_has_log_p_as_its_elbo(prior: str) -> None:
+    vae, x = _vae(prior), tiny_data(6)
+    scores = evaluate(vae, x, posterior="exact", importance_samples=3)
+    plain = evaluate(vae, x)
+    assert scores.elbo == pytest.approx(plain.log_marginal, abs=1e-10)
+    assert scores.importance_bound == pytest.approx(plain.log_marginal, abs=1e-10)
+    assert scores.encoder_elbo == pytest.approx(plain.elbo, abs=1e-10)
+    assert scores.posterior_gap == pytest.approx(0, abs=1e-10)
+    with pytest.raises(ValueError, match="Expected exact=True or None"):
+        evaluate(vae, x, posterior="exact", exact=False)
+
+
+def test_the_refined_posterior_by_draws() -> None:
+    vae, x = _vae(), tiny_data(6)
+    drawn = evaluate(vae, x, posterior="refined", refine=3, exact=False, num_samples=400)
+    plain = evaluate(vae, x)
+    assert drawn.elbo == drawn.refined_elbo
+    assert drawn.elbo > plain.elbo + 5 * drawn.standard_errors["refined_elbo"]
+    assert drawn.elbo < plain.log_marginal + 5 * drawn.standard_errors["refined_elbo"]
+    difference = abs(drawn.encoder_elbo - plain.elbo)
+    assert difference < 5 * drawn.standard_errors["encoder_elbo"]
+    assert drawn.family_gap is None
+    assert drawn.encoder_gap is None
+    whole = evaluate(vae, x, exact=False, refine=3, num_samples=400)
+    assert whole.elbo == whole.encoder_elbo
+    assert whole.refined_elbo == drawn.refined_elbo

@@ -1,0 +1,156 @@
+"""Three posteriors of one model: the encoder's, refined by coordinate ascent, and exact.
+
+The table shows the test ELBO of each, log p(x), and how well the most probable codes match classes
+that no model has seen: the purity (the share of test rows whose class is the most frequent one of
+their code among the training rows) and the adjusted Rand index of test rows, beside k-means with as
+many clusters as there are codes. Tables are trained with the defaults, on a split of each seed.
+
+    python examples/posteriors.py --only wine penguins --seeds 3
+    python examples/posteriors.py --run runs/mnist-d4k8-rloo-1
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from real_data import FASHION, SPLIT_SEED, divide, suggested, write
+from real_peers import purity
+from real_sets import DATA
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from pyro_dvae import evaluate, load_run, refine
+from pyro_dvae.data import open_source
+from pyro_dvae.evaluation import Inference, posterior_blocks
+from pyro_dvae.runs import start_run
+
+POSTERIORS = ("encoder", "refined", "exact")
+
+
+def codes_of(vae: Any, x: Any, posterior: Any) -> Any:
+    """A number for the most probable code of each row."""
+    blocks = posterior_blocks(vae, x, None, Inference(posterior))
+    index = torch.cat([found.posterior.mode() for found in blocks]).numpy()
+    place = np.unique(index, axis=0, return_inverse=True)[1]
+    return np.asarray(place).reshape(-1)
+
+
+def measured(vae: Any, parts: dict[str, Any], labels: dict[str, Any], seed: int) -> Any:
+    """The figures of one model: name -> number."""
+    figures: dict[str, float] = {}
+    for sweeps in (1, 5):
+        start = time.process_time()
+        refined = refine(vae, parts["test"], sweeps)
+        figures[f"seconds {sweeps}"] = time.process_time() - start
+        figures[f"ELBO {sweeps}"] = refined.elbo.mean().item()
+    start = time.process_time()
+    for _ in posterior_blocks(vae, parts["test"], None, Inference("exact")):
+        pass
+    figures["seconds exact"] = time.process_time() - start
+    scores = evaluate(vae, parts["test"], refine=5)
+    for name in ("encoder_elbo", "log_marginal", "family_gap", "encoder_gap"):
+        figures[name] = getattr(scores, name)
+    known = len(parts["train"])
+    both = torch.cat([parts["train"], parts["test"]])
+    y_train, y_test = labels["train"], labels["test"]
+
+    def count(name: str, code: Any) -> None:
+        figures[f"purity {name}"] = purity(code[:known], code[known:], y_train, y_test)
+        figures[f"rand {name}"] = float(adjusted_rand_score(y_test, code[known:]))
+        figures[f"codes {name}"] = len(np.unique(code[:known]))
+
+    for posterior in POSTERIORS:
+        count(posterior, codes_of(vae, both, posterior))
+    size = int(min(figures["codes encoder"], known // 5, 256))
+    flat = both.flatten(1).nan_to_num().double()
+    flat = (flat - flat.mean(0)) / flat.std(0).clamp(min=1e-9) if flat.shape[1] < 100 else flat
+    model = KMeans(size, n_init=10 if known < 10_000 else 1, random_state=seed)
+    count("k-means", np.concatenate([model.fit_predict(flat[:known]), model.predict(flat[known:])]))
+    return figures
+
+
+def of_table(name: str, seed: int, args: argparse.Namespace) -> Any:
+    """Train on a split with the defaults, and measure."""
+    data = DATA[name](args)
+    train_rows, test_rows = divide(data, SPLIT_SEED + seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        paths = [
+            write(folder, part, data, rows)
+            for part, rows in (("train", train_rows), ("test", test_rows))
+        ]
+        asked = data.settings or (suggested(paths[0]) if data.names is not None else {})
+        with start_run(
+            open_source(paths[0]), folder / "run", test=str(paths[1]), seed=seed, **asked
+        ) as training:
+            for _ in training.epochs():
+                pass
+            training.trainer.keep_best()
+        vae, splits = training.trainer.vae, training.splits
+        parts = {part: splits.part(part).x[:] for part in ("train", "test")}
+        labels = {
+            "train": data.labels[train_rows[splits.train_rows.numpy()]],
+            "test": data.labels[test_rows],
+        }
+    return measured(vae.eval(), parts, labels, seed)
+
+
+def of_run(folder: Path) -> Any:
+    """Measure a run with labels, such as one of MNIST."""
+    run = load_run(folder)
+    rows = {part: run.rows(part) for part in ("train", "test")}
+    labels = {part: np.asarray(its.labels) for part, its in rows.items()}
+    return measured(run.vae, {part: its.x[:] for part, its in rows.items()}, labels, 0)
+
+
+def line(name: str, every: list[Any]) -> str:
+    """A row of the table: means over the seeds, ± one standard error."""
+
+    def text(*names: str, digits: int = 2) -> str:
+        cells = []
+        for figure in names:
+            values = [figures[figure] for figures in every]
+            error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+            spread = "" if error is None else f" ± {error:.{digits}f}"
+            cells.append(f"{np.mean(values):.{digits}f}{spread}")
+        return " | ".join(cells)
+
+    elbos = ("encoder_elbo", "ELBO 1", "ELBO 5", "log_marginal", "family_gap", "encoder_gap")
+    classes = [
+        " / ".join(text(f"{kind} {which}") for kind in ("purity", "rand"))
+        for which in (*POSTERIORS, "k-means")
+    ]
+    seconds = text("seconds 1", "seconds 5", "seconds exact", digits=1)
+    return f"| {name} | {text(*elbos)} | {' | '.join(classes)} | {seconds} |"
+
+
+HEADS = (
+    "data | encoder | 1 sweep | 5 sweeps | log p(x) | family gap | encoder gap | purity / Rand, "
+    "encoder | refined | exact | k-means | seconds, 1 sweep | 5 sweeps | exact"
+)
+
+
+def main() -> None:
+    """Print a row per data set."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="*", choices=list(DATA), default=[])
+    parser.add_argument("--run", nargs="*", type=Path, default=[], help="folders of runs")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--fashion", type=Path, default=FASHION)
+    parser.add_argument("--mnist", type=Path, default=Path("../shared/data/mnist"))
+    args = parser.parse_args()
+    print(f"| {HEADS} |\n|{'---|' * (HEADS.count('|') + 1)}", flush=True)
+    for name in args.only:
+        print(line(name, [of_table(name, seed, args) for seed in range(args.seeds)]), flush=True)
+    for folder in args.run:
+        print(line(folder.name, [of_run(folder)]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
