@@ -161,11 +161,8 @@ def _summary(
         if log_marginal is not None:
             errors["remaining_gap"] = errors.get("importance_bound", 0.0)
     if terms.prior_error:  # one error for all data, so their mean does not reduce it
-        known = {"importance_bound": bound, "log_marginal": log_marginal}
-        moved = [name for name, value in known.items() if value is not None]
-        moved += [
-            name for name in ("encoder_elbo", "refined_elbo") if getattr(terms, name) is not None
-        ]
+        others = ("importance_bound", "log_marginal", "encoder_elbo", "refined_elbo")
+        moved = [name for name in others if terms._asdict()[name] is not None]
         for name in ("elbo", "log_prior", "kl", *moved):  # log Z cancels in their gaps
             errors[name] = math.hypot(errors.get(name, 0.0), terms.prior_error)
     bits = None if not num_elements else 1 / (num_elements * math.log(2))
