@@ -192,14 +192,17 @@ def days_of(column: Any, where: str) -> NDArray[Any]:
     """
     import pandas as pd
 
-    first = _first(column)
     missing = column.isna().to_numpy()
     if not pd.api.types.is_datetime64_any_dtype(column.dtype):
         texts = column.astype(str).str.strip().str.replace("/", "-")
-        if not all(_ISO_DATE.fullmatch(text) for text in texts[~missing]):
+        is_date = [_ISO_DATE.fullmatch(text) is not None for text in texts]
+        others = np.flatnonzero(~(missing | is_date))
+        if len(others):
+            told = str(column.iloc[others[0]]).strip()[:40]
+            why = ", whose day and month cannot be told apart" * bool(_DATE.fullmatch(told))
             raise DataError(
-                f"Expected dates written as 2024-12-31 in {where}; got {first!r}, whose day and "
-                "month cannot be told apart. Rewrite them, or leave the column out with drop=..."
+                f"Expected dates written as 2024-12-31 in {where}; got {told!r} in row {others[0]} "
+                f"(counted from 0){why}. Rewrite such cells, or leave the column out with drop=..."
             )
         column = pd.to_datetime(texts.where(~missing), errors="coerce", format="mixed", utc=True)
         wrong = column.isna().to_numpy() & ~missing

@@ -304,6 +304,9 @@ def test_served_data_know_their_copies() -> None:
     assert torch.equal(some, expected[:50].unique(return_inverse=True)[1])
 
 
+ODD = ["2024-02-01"] * 3 + ["1.2.2024"] * 57
+
+
 def _frame() -> pd.DataFrame:
     days = pd.date_range("2024-01-01", periods=60)[::-1]
     writers = [f"w{i // 4}" for i in range(60)]
@@ -361,12 +364,13 @@ class TestColumns:
                 {"group": "writer", "time": "day"},
                 "Expected groups of rows, or rows in the or",
             ),
+            ({"time": "odd"}, r"got '1.2.2024' in row 3 \(counted from 0\), whose day and month"),
             ({"time": "writer"}, "Expected dates written as 2024-12-31 in column 'writer'"),
         ],
     )
     def test_what_is_refused(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(DataError, match=message):
-            open_source(_frame(), columns=["x"], **options)
+            open_source(_frame().assign(odd=ODD), columns=["x"], **options)
 
     @pytest.mark.parametrize("name", ["group", "time"])
     def test_gaps_are_refused(self, name: str) -> None:
