@@ -17,6 +17,7 @@ from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.elbos.terms import Terms
+from pyro_dvae.elbos.wake_sleep import WakeSleepELBO
 from pyro_dvae.evaluation import (
     Evaluation,
     Prediction,
@@ -151,6 +152,7 @@ __all__ = [
     "UniformPrior",
     "VampPrior",
     "VimcoELBO",
+    "WakeSleepELBO",
     "__version__",
     "build_elbo",
     "build_vae",

@@ -58,6 +58,7 @@ from pyro_dvae import (
     UniformPrior,
     VampPrior,
     VimcoELBO,
+    WakeSleepELBO,
 )
 from pyro_dvae.elbos.pathwise import PathwiseELBO
 
@@ -227,6 +228,7 @@ ELBOS: dict[str, Callable[..., Any]] = {
     "rebar": RelaxELBO,
     "sum-first": SumFirstELBO,
     "vimco": lambda **options: VimcoELBO(3, **options),
+    "rws": lambda **options: WakeSleepELBO(3, **options),
     "straight-through": StraightThroughELBO,
     "gumbel-softmax": GumbelSoftmaxELBO,
     "st-gumbel": lambda **options: GumbelSoftmaxELBO(hard=True, **options),
@@ -237,12 +239,12 @@ ELBOS: dict[str, Callable[..., Any]] = {
 }
 
 # Their rows of the tables are slow tests: their own files hold the laws in little time.
-SLOW_ROWS = {"arsm", "carms"}
+SLOW_ROWS = {"arsm", "carms", "rws"}
 
 # Their value, or what they climb, is the S-sample bound.
-OTHER_BOUND = {"vimco"}
+OTHER_BOUND = {"vimco", "rws"}
 # Under `poutine.scale` they are another objective, or learn another control variate.
-SCALE_DEPENDENT = {"reinforce, constant", "rebar", "vimco"}
+SCALE_DEPENDENT = {"reinforce, constant", "rebar", "vimco", "rws"}
 
 
 def is_pathwise(elbo: ELBO) -> bool:

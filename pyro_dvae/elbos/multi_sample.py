@@ -45,8 +45,8 @@ class VimcoELBO(DiscreteELBO):
     def __init__(self, num_particles: int = 4, **options: Any) -> None:
         if num_particles < 2:
             raise ValueError(
-                f"Expected at least 2 particles for VimcoELBO; got {num_particles}. "
-                "Raise num_particles, or use ReinforceELBO."
+                f"Expected at least 2 particles for {type(self).__name__}; got "
+                f"{num_particles}. Raise num_particles, or use ReinforceELBO."
             )
         super().__init__(num_particles, **options, analytic_kl=False)
         if self.free_bits:
@@ -78,7 +78,7 @@ class VimcoELBO(DiscreteELBO):
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) nats. Its gradient is the estimate."""
         # In the KL of a draw, log q is detached. The gradient of log w needs that of log q.
-        log_q = _scaled_log_guide(terms)
+        log_q = scaled_log_guide(terms)
         log_w = terms.log_likelihood - terms.penalty - self.beta * (log_q - log_q.detach())
         bound = _log_mean_exp(log_w)  # its gradient is the second sum of the formula
         signal = (bound - _leave_one_out(log_w)).detach()  # (S, *batch)
@@ -99,7 +99,8 @@ def _leave_one_out(log_w: Tensor) -> Tensor:
     return _log_mean_exp(torch.where(itself, mean, others))
 
 
-def _scaled_log_guide(terms: Terms) -> Tensor:
+def scaled_log_guide(terms: Terms) -> Tensor:
+    """(S, *batch) log q(z|x) of the sites without reparametrised draws, as it counts in the KL."""
     # It differs from `Terms.log_guide` where a site has a mask: here it acts as in the KL.
     plates = terms.pair.plates
     scored = [

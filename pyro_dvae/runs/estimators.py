@@ -22,6 +22,7 @@ from pyro_dvae.elbos.multi_sample import VimcoELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
+from pyro_dvae.elbos.wake_sleep import WakeSleepELBO
 from pyro_dvae.networks.mlp import MLPBaseline, MLPControl
 from pyro_dvae.runs.own import own_estimator
 from pyro_dvae.specs import is_own
@@ -107,6 +108,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "rebar": _drawn(RelaxELBO, takes_temperature=True),
     "relax": Estimator(_relax, takes_temperature=True),
     "vimco": _drawn(VimcoELBO, least_particles=2, value="S-sample bound"),
+    "rws": _drawn(WakeSleepELBO, least_particles=2, value="S-sample bound"),
     "straight-through": _drawn(StraightThroughELBO, takes_temperature=True),
     "gumbel-softmax": _drawn(GumbelSoftmaxELBO, takes_temperature=True, value="surrogate"),
     "st-gumbel": Estimator(_builder(GumbelSoftmaxELBO, hard=True), takes_temperature=True),

@@ -22,7 +22,7 @@ from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch import Tensor
 from zoo import ELBOS, is_pathwise
 
-from pyro_dvae import MarginalELBO, VimcoELBO
+from pyro_dvae import MarginalELBO, VimcoELBO, WakeSleepELBO
 
 N = 1000
 EXACT = {"atol": 1e-9, "rtol": 0}
@@ -225,10 +225,14 @@ def objective(name: str, kind: Kind, with_code: bool) -> tuple[Tensor, list[Tens
         value = log_joint.flatten().logsumexp(0)
         posterior = (log_joint - value).exp().detach()
         total = value + (posterior * log_q).sum()
-    elif name == "vimco":
+    elif name in ("vimco", "rws"):
         log_w, flat = (log_joint - log_q).flatten(), weight.flatten()
-        pair = torch.stack(torch.broadcast_tensors(log_w[:, None], log_w)).logsumexp(0)
-        value = total = (flat[:, None] * flat * (pair - math.log(2))).sum()
+        pair = torch.stack(torch.broadcast_tensors(log_w[:, None], log_w))
+        both = flat[:, None] * flat
+        value = total = (both * (pair.logsumexp(0) - math.log(2))).sum()
+        if name == "rws":  # the mean of the first draw's term, of two alike
+            follow = (log_joint + log_q).flatten()[:, None]
+            total = 2 * (both.detach() * pair.detach().softmax(0)[0] * follow).sum()
     else:
         value = total = (weight * (log_joint - log_q)).sum()
     slopes = torch.autograd.grad(
@@ -240,6 +244,7 @@ def objective(name: str, kind: Kind, with_code: bool) -> tuple[Tensor, list[Tens
 ALL: dict[str, Callable[[], Any]] = {
     **ELBOS,
     "vimco": lambda: VimcoELBO(2),
+    "rws": lambda: WakeSleepELBO(2),
     "marginal": MarginalELBO,
 }
 
@@ -252,6 +257,8 @@ def refused(name: str, kind: Kind) -> bool:
         return kind.trait == "scored"
     if name in ("disarm", "arsm", "local expectation", "sum-first"):
         return kind.trait in ("finite", "scored")
+    if name == "rws":
+        return kind.trait == "pathwise"
     if is_pathwise(ALL[name]()):
         return kind.trait not in ("pathwise", "code")
     return False
@@ -283,7 +290,8 @@ def check(name: str, elbo: Any, kind: Kind, with_code: bool) -> None:
     for key, slope, gradient in zip(PARAMETERS, slopes, found, strict=True):
         through_draws = kind.trait == "code" or name == "gumbel-softmax" or key == "q_z"
         in_guide = key.startswith("q_")
-        biased = not elbo.is_unbiased and (through_draws if is_pathwise(elbo) else in_guide)
+        is_right = elbo.is_unbiased or name == "rws"  # in the mean of its estimate
+        biased = not is_right and (through_draws if is_pathwise(elbo) else in_guide)
         if not biased:
             compare(f"{label}: {key}", gradient, slope, is_exact)
 

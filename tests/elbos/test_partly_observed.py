@@ -156,7 +156,10 @@ def vimco_bound(program: PartlyObserved, x: Tensor) -> Tensor:
     return (q[:, :, None] * q[:, None] * (pair - math.log(2))).sum()
 
 
-@pytest.mark.parametrize("name", [name for name in ELBOS if not is_pathwise(ELBOS[name]())])
+RIGHT = [name for name in ELBOS if not is_pathwise(ELBOS[name]()) and name != "rws"]
+
+
+@pytest.mark.parametrize("name", RIGHT)
 def test_mean_gradient_is_exact(name: str) -> None:
     """z-tests of every estimator that is right in the mean, by copies of four rows."""
     program = PartlyObserved()
