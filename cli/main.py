@@ -16,7 +16,6 @@ from .encode import encode
 from .errors import CommandError, is_out_of_memory
 from .evaluate import evaluate
 from .fit import fit
-from .fit_prior import fit_prior
 from .gradients import gradients
 from .help import Command
 from .impute import impute
@@ -25,6 +24,7 @@ from .predict import predict
 from .reconstruct import reconstruct
 from .sample import sample
 from .score import score
+from .second_stage import fit_guide, fit_prior
 from .traverse import traverse
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ app = typer.Typer(
 COMMANDS = (
     fit,
     fit_prior,
+    fit_guide,
     sample,
     reconstruct,
     traverse,

@@ -73,7 +73,13 @@ from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
-from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
+from pyro_dvae.training.second_stage import (
+    GuideTrainer,
+    PriorTrainer,
+    fit_guide,
+    fit_prior,
+    with_prior,
+)
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
 
@@ -104,6 +110,7 @@ __all__ = [
     "GappedStraightThroughELBO",
     "GradientStatistics",
     "Guide",
+    "GuideTrainer",
     "GumbelSoftmaxELBO",
     "HierarchicalPrior",
     "Images",
@@ -159,6 +166,7 @@ __all__ = [
     "datum_scores",
     "evaluate",
     "fit",
+    "fit_guide",
     "fit_prior",
     "gradient_statistics",
     "grid_size",

@@ -101,6 +101,7 @@ ROOMS: dict[str, set[str]] = {
         "guides",
         "likelihoods",
         "networks",
+        "posteriors",
         "priors",
         "process",
         "recipe",

@@ -20,6 +20,7 @@ from pyro_dvae import (
     ConvDecoder,
     DiscreteVAE,
     EpochRecord,
+    GuideTrainer,
     Images,
     MarginalELBO,
     MLPBaseline,
@@ -150,6 +151,7 @@ OBJECTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: PriorTrainer(make_vae("learned"), tiny_data(3)),
         ("PriorTrainer", "best: none yet"),
     ),
+    "GuideTrainer": (lambda: GuideTrainer(make_vae(), tiny_data(3)), ("GuideTrainer", "none yet")),
     "TrainingState": (lambda: _trainer().state_dict(), ("after 1 epochs", "tensors")),
     "Images": (
         lambda: Images("mine", _grey(), _grey(2), torch.zeros(3), torch.zeros(2), "here", None),

@@ -51,10 +51,11 @@ from pyro_dvae.runs.run import Run, inspect_run, load_run
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.save import save_run
 from pyro_dvae.runs.scores import Scores, encode_blocks, score_rows
+from pyro_dvae.runs.second_stage import start_guide, start_prior
 from pyro_dvae.runs.settings import CONFIG, data_to_json, read_config
 from pyro_dvae.runs.sizes import refuse_too_large
 from pyro_dvae.runs.splitting import describe_split, split_notes
-from pyro_dvae.runs.start import new_model, resume_run, start_prior, start_run
+from pyro_dvae.runs.start import new_model, resume_run, start_run
 
 __all__ = [
     "CONFIG",
@@ -124,6 +125,7 @@ __all__ = [
     "score_rows",
     "shade_of",
     "split_notes",
+    "start_guide",
     "start_prior",
     "start_run",
     "stored_evaluation",

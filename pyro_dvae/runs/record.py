@@ -32,14 +32,16 @@ from pyro_dvae.runs.splitting import SplitRecord, fingerprint_of_rows, split_rec
 
 
 class SecondStage(NamedTuple):
-    """The trained run whose codes a prior was fitted to."""
+    """The trained run of which one part was trained further."""
 
     run: str
     """Its folder."""
     epoch: int
     """The epoch that its weights come from."""
     seed: int
-    """Of the prior's initial weights and its training."""
+    """Of the new part's initial weights and its training."""
+    part: str = "prior"
+    """The part: "prior", of which the run got a new one; or "guide"."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +91,7 @@ class DataRecord:
     setting `alpha` times this is the `alpha` of the model. None for runs of before, whose model
     has the setting itself."""
     second_stage: SecondStage | None = None
-    """Where `fit_prior` made the run: the run whose codes the prior was fitted to."""
+    """Where `fit-prior` or `fit-guide` made the run: the run whose prior or guide was trained."""
 
     def __repr__(self) -> str:
         sizes = {

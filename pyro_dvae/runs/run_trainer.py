@@ -27,12 +27,12 @@ from pyro_dvae.runs.run import Run
 from pyro_dvae.runs.settings import write_config
 from pyro_dvae.runs.storage import only_writer
 from pyro_dvae.training.records import EpochRecord
-from pyro_dvae.training.second_stage import PriorTrainer
+from pyro_dvae.training.second_stage import SecondStageTrainer
 from pyro_dvae.training.trainer import Trainer
 
 
 class RunTrainer:
-    """A training that a run folder keeps: `start_run`, `resume_run` and `start_prior` return one.
+    """A training that a run folder keeps, as `start_run`, `resume_run` and others return it.
 
         with start_run(open_source("images.npy"), "runs/mine", epochs=20) as training:
             for record in training.epochs():
@@ -46,7 +46,7 @@ class RunTrainer:
 
     Args:
         folder: the run's, as `create_run` made it.
-        trainer: the training. A `PriorTrainer` leaves no state, and cannot be resumed.
+        trainer: the training. A `SecondStageTrainer` leaves no state, and cannot be resumed.
         data: what the run remembers of its data, and its settings.
         splits: the data.
         resume: continue from the folder's last state, in place of starting in an empty folder.
@@ -66,7 +66,7 @@ class RunTrainer:
         self.event_shape = tuple(splits.train.event_shape)
         self.records: list[EpochRecord] = []
         """Of all complete epochs, those before a resume included."""
-        self.keeps_state = not isinstance(trainer, PriorTrainer)
+        self.keeps_state = not isinstance(trainer, SecondStageTrainer)
         self._held = ExitStack()
 
     @property

@@ -1,4 +1,4 @@
-"""Runs that are about to train: new ones, ones that go on, and priors for the codes of one."""
+"""Runs that are about to train: new ones, and ones that go on."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from pyro.infer import ELBO
 
 from pyro_dvae.data import Scan, Source, Splits, given_kinds, only_seen, with_categories
 from pyro_dvae.runs.checkpoints import STATE, create_run
-from pyro_dvae.runs.config import Config, build_elbo, build_prior, build_vae
+from pyro_dvae.runs.config import Config, build_elbo, build_vae
 from pyro_dvae.runs.labelled import data_per_label, with_copies
 from pyro_dvae.runs.parts import is_conditional
 from pyro_dvae.runs.reading import reading_of
-from pyro_dvae.runs.record import DataRecord, SecondStage
+from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.resolve import (
     check_source,
     check_values,
-    count_classes,
     resolve_settings,
 )
 from pyro_dvae.runs.rows import model_batch
-from pyro_dvae.runs.run import Run, refuse_sizes_beyond
+from pyro_dvae.runs.run import refuse_sizes_beyond
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.settings import trusted_config
 from pyro_dvae.runs.sizes import refuse_too_large
@@ -34,7 +33,6 @@ from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.batches import Batch
 from pyro_dvae.training.fitting import calibrate
-from pyro_dvae.training.second_stage import PriorTrainer, with_prior
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
 
@@ -72,7 +70,7 @@ def start_run(
     kinds = given_kinds(settings.get("likelihood", Config.likelihood))
     source = source if kinds is None else with_categories(source, kinds)
     prior, alpha = settings.get("prior", Config.prior), settings.get("alpha")
-    source = _with_classes(source, prior, partly=alpha is not None)
+    source = with_classes(source, prior, partly=alpha is not None)
     config = resolve_settings(source, found, compile=bool(compile_step), **settings)
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
     splits = data.splits(source, num_copies=found.num_duplicates)
@@ -85,7 +83,7 @@ def start_run(
         config = replace(config, num_particles=particles, annealing=trainer.annealing)
     data = replace(data, config=config)
     codes = f"d{config.num_latents}k{config.num_categories}"
-    path = create_run(folder, f"{_stem(source.name)}-{codes}-{_stem(config.estimator)}")
+    path = create_run(folder, f"{file_stem(source.name)}-{codes}-{file_stem(config.estimator)}")
     return RunTrainer(path, trainer, _counted(data, source, splits, trainer), splits)
 
 
@@ -128,77 +126,6 @@ def resume_run(
     return RunTrainer(folder, trainer, record, splits, resume=True)
 
 
-def start_prior(
-    run: Run,
-    prior: str = "autoregressive",
-    folder: str | Path | None = None,
-    *,
-    data_dir: str | Path | None = None,
-    seed: int | None = None,
-    epochs: int = Config.epochs,
-    patience: int | None = Config.patience,
-    batch_size: int = Config.batch_size,
-    learning_rate: float = Config.learning_rate,
-) -> RunTrainer:
-    """A new run whose prior is fitted to the codes of another, the second stage; all else is its.
-
-    Args:
-        run: the trained run. Its model may be on any device, where the prior is trained.
-        prior: the name of the prior, as `Config` takes it.
-        folder: a new folder; None for `<run>-<prior>-<n>` beside the trained run.
-        data_dir: the folder that the run's data lie in now, if that is another one.
-        seed: of the prior's first weights and of its training; None for the run's.
-        epochs: the most epochs to train.
-        patience: epochs without a better validation ELBO before stopping; None never stops early.
-        batch_size: data per step.
-        learning_rate: Adam's.
-
-    Raises:
-        ValueError: a setting is out of its range, the prior has no weights or does not fit the
-            other parts, or the data are not there or have changed. No folder is made then.
-    """
-    device = next(run.vae.parameters()).device
-    record = run.data.moved_to(data_dir=data_dir)
-    partly = run.config.alpha is not None
-    if partly and is_conditional(prior):
-        raise ValueError(
-            f"Expected a prior of the class and the other latents for {run.folder}, whose first "
-            f"latent is the class; got {prior}, which takes labels instead. Use "
-            'prior="autoregressive", which gives the other latents given the class.'
-        )
-    source = _with_classes(record.open(), prior, partly=partly)
-    config = replace(
-        run.config,
-        prior=prior,
-        num_classes=count_classes(prior, source),
-        epochs=epochs,
-        patience=patience if run.config.validation else None,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        annealing=0,
-    )
-    seed = config.seed if seed is None else seed
-    stage = SecondStage(str(run.folder.resolve()), run.epoch, seed)
-    record = replace(record, config=config, second_stage=stage, fingerprint=None).naming(source)
-    splits = record.splits(source)
-    refuse_too_large(config, run.event_shape, len(splits.train), device)
-    with RandomStream(seed):
-        fresh = build_prior(config, run.event_shape)
-    with _parts_that_fit():
-        trainer = PriorTrainer(
-            with_prior(run.vae, fresh.to(device)),
-            splits.train.to(device),
-            _validation(config, splits, device),
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            averaging=config.averaging,
-            seed=seed,
-        )
-    its_own = run.folder if run.folder.name else run.folder.resolve()
-    path = create_run(folder, f"{its_own.name}-{_stem(prior)}", its_own.parent)
-    return RunTrainer(path, trainer, record.counting(source, splits), splits)
-
-
 def new_model(config: Config, event_shape: Sequence[int]) -> tuple[DiscreteVAE, ELBO]:
     """An untrained model and its ELBO, whose weights come from the seed of the settings.
 
@@ -218,7 +145,7 @@ def _counted(record: DataRecord, source: Source, splits: Splits, trainer: Traine
     return replace(record, data_per_label=data_per_label(trainer.data)) if is_labelled else record
 
 
-def _with_classes(source: Source, prior: str, *, partly: bool = False) -> Source:
+def with_classes(source: Source, prior: str, *, partly: bool = False) -> Source:
     """The data; for a model that takes labels, their labels counted from 0 without gaps."""
     return only_seen(source) if partly or is_conditional(prior) else source
 
@@ -238,13 +165,13 @@ def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
     if isinstance(vae, SemiSupervisedVAE):
         train = with_copies(config, train)
         vae.alpha *= data_per_label(train)
-    validation = _validation(config, splits, device)
-    with _parts_that_fit():
+    validation = validation_data(config, splits, device)
+    with parts_that_fit():
         return Trainer(vae, elbo, train, validation, **config.training)
 
 
 @contextmanager
-def _parts_that_fit() -> Iterator[None]:
+def parts_that_fit() -> Iterator[None]:
     """Say as a ValueError that parts of a model cannot be combined, of which a trial run tells."""
     try:
         yield
@@ -252,7 +179,8 @@ def _parts_that_fit() -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
-def _validation(config: Config, splits: Splits, device: torch.device) -> Batch | None:
+def validation_data(config: Config, splits: Splits, device: torch.device) -> Batch | None:
+    """The validation data of a run as a `Trainer` takes them; None where there are none."""
     if splits.validation is None:
         return None
     x, labels = model_batch(config, splits, "validation", device)
@@ -273,6 +201,6 @@ def _refuse_other_settings(folder: Path, its_own: dict[str, Any], settings: dict
         )
 
 
-def _stem(name: str) -> str:
+def file_stem(name: str) -> str:
     """The name of data, or of a prior, as a part of a folder's name."""
     return re.sub(r"[^\w.-]+", "-", Path(name).stem).strip("-.") or "data"

@@ -6,12 +6,19 @@ from pyro_dvae.training.labelled import RepeatedLabels
 from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
-from pyro_dvae.training.second_stage import PriorTrainer, fit_prior, with_prior
+from pyro_dvae.training.second_stage import (
+    GuideTrainer,
+    PriorTrainer,
+    fit_guide,
+    fit_prior,
+    with_prior,
+)
 from pyro_dvae.training.trainer import Trainer
 
 __all__ = [
     "Batch",
     "EpochRecord",
+    "GuideTrainer",
     "PriorTrainer",
     "Progress",
     "RepeatedLabels",
@@ -19,6 +26,7 @@ __all__ = [
     "TrainingData",
     "TrainingState",
     "fit",
+    "fit_guide",
     "fit_prior",
     "with_prior",
 ]

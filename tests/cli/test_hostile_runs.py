@@ -178,6 +178,7 @@ def test_a_stranger_s_code_runs_only_where_it_is_trusted(hostile: Hostile, run: 
     others = {
         "gradients": ("gradients", "r"),
         "fit-prior": ("fit-prior", "r", "new"),
+        "fit-guide": ("fit-guide", "r", "new"),
         "score": ("score", "r"),
         "decode": ("decode", "r", "z.csv", "-o", "x.npz"),
         "reconstruct": ("reconstruct", "r", "-o", "x.png"),

@@ -5,19 +5,25 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from zoo import PRIORS, D, K, P, tiny_data, tiny_vae
+from zoo import GUIDES, PRIORS, D, K, P, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import (
     AutoregressivePrior,
     BoltzmannPrior,
+    EnumeratedELBO,
+    GuideTrainer,
     LearnedPrior,
     PriorTrainer,
+    RlooELBO,
     SemiSupervisedVAE,
     evaluate,
+    fit_guide,
     fit_prior,
     with_prior,
 )
 from pyro_dvae.codes import enumerate_codes, one_hot
+from pyro_dvae.training import fixed_model
+from pyro_dvae.training.fixed_model import FixedModelELBO, guide_objective
 
 FITTED = {
     name: make for name, make in PRIORS.items() if name != "uniform" and make().takes != "labels"
@@ -168,3 +174,59 @@ def test_refuses_what_cannot_be_fitted() -> None:
         PriorTrainer(frozen, tiny_data(4))
     with pytest.raises(ValueError, match=r"of shape \(D, K\) = \(2, 3\); got \(3, 3\)"):
         with_prior(vae, LearnedPrior(3, 3))
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("prior", ["uniform", "learned", "autoregressive", "conditional"])
+def test_with_a_fixed_model_the_elbo_has_the_enumerated_gradient_of_the_guide(
+    prior: str, guide: str
+) -> None:
+    vae = make_vae(prior, guide=guide)
+    rows = make_batch(vae, num_data=5)
+    weights = [*vae.encoder.parameters(), *vae.posterior_family.parameters()]
+    values, gradients = [], []
+    for elbo in (EnumeratedELBO(), FixedModelELBO(vae)):
+        loss = elbo.differentiable_loss(vae.model, vae.guide, *rows)
+        values += [loss.item(), elbo.loss(vae.model, vae.guide, *rows)]
+        gradients.append(torch.autograd.grad(loss, weights))
+    assert values == pytest.approx([values[0]] * 4, rel=1e-12)
+    for ours, oracle in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(ours, oracle, rtol=1e-9, atol=1e-10)
+
+
+def test_codes_are_decoded_once_for_all_steps() -> None:
+    vae = tiny_vae()
+    trainer = GuideTrainer(vae, tiny_data(25), batch_size=10)
+    calls: list[int] = []
+    vae.decoder.register_forward_hook(lambda *_: calls.append(1))
+    list(trainer.run(3))
+    assert len(calls) <= 2  # in the first step: a trial run, and all codes
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_guide_comes_nearer_and_nothing_else_moves(
+    exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fixed_model, "sums_cheaply", lambda *_: exact)
+    vae, x = certain_vae(), clustered_data(100)
+    assert type(guide_objective(vae, x)) is (FixedModelELBO if exact else RlooELBO)
+    before = evaluate(vae, x)
+    fixed = {k: v.clone() for k, v in vae.state_dict().items() if not k.startswith("encoder.")}
+    list(fit_guide(vae, x, None, epochs=30, batch_size=20, learning_rate=0.05))
+    after = evaluate(vae, x)
+    assert after.log_marginal == before.log_marginal
+    gap, left = (scores.log_marginal - scores.elbo for scores in (before, after))
+    assert left < gap / 2
+    weights = vae.state_dict()
+    assert all(torch.equal(weights[key], value) for key, value in fixed.items())
+    assert all(weight.requires_grad for weight in vae.parameters())
+
+
+def test_refuses_a_guide_that_cannot_be_fitted() -> None:
+    vae = tiny_vae()
+    vae.encoder.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"Expected an encoder .* whose weights are all frozen"):
+        GuideTrainer(vae, tiny_data(4))
+    own = SemiSupervisedVAE.__new__(SemiSupervisedVAE)
+    with pytest.raises(ValueError, match="Expected a model without classes"):
+        GuideTrainer(own, tiny_data(4))

@@ -92,6 +92,23 @@ def test_labels_of_the_data_for_a_conditional_prior(pdvae: Run) -> None:
     assert pdvae("evaluate", "new", "--iw-samples=0")[0] == 0
 
 
+def test_a_new_run_whose_guide_is_nearer(pdvae: Run) -> None:
+    status, out, err = pdvae("fit-guide", "base", *STAGE[2:])
+    assert (status, err) == (0, "")
+    first, new = load_run("base"), load_run("base-guide-1")
+    stage = SecondStage(str(Path("base").resolve()), first.epoch, 0, "guide")
+    assert new.data == replace(first.data, second_stage=stage)
+    ours, theirs = new.vae.state_dict(), first.vae.state_dict()
+    fixed = [name for name in ours if not name.startswith("encoder.")]
+    assert fixed
+    assert all(torch.equal(ours[name], theirs[name]) for name in fixed)
+    before, after = (read_evaluation(Path(name))["test"] for name in ("base", "base-guide-1"))
+    assert after["elbo"] > before["elbo"]
+    assert after["log_marginal"] == pytest.approx(before["log_marginal"])
+    assert f"test ELBO {before['elbo']:.2f} before, {after['elbo']:.2f} after" in out
+    assert pdvae("fit", "--resume", "base-guide-1")[0] == 2
+
+
 def test_refuses_before_anything_is_made(pdvae: Run) -> None:
     refused = {
         "--prior=uniform": "Expected a prior with weights to fit; got UniformPrior",

@@ -1,0 +1,77 @@
+"""The exact ELBO as an objective of the guide alone: all codes are decoded once, and kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.exact import EnumeratedELBO
+from pyro_dvae.elbos.pair import Program
+from pyro_dvae.elbos.score_function import RlooELBO
+from pyro_dvae.evaluation.joint import Joint
+from pyro_dvae.evaluation.plan import sums_cheaply
+from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.vae import DiscreteVAE
+
+PARTICLES = 8
+"""Draws of z per datum and step, where there are too many codes to sum over."""
+
+
+class FixedModelELBO(EnumeratedELBO):
+    """sum_z q(z|x) (log p(x, z) - log q(z|x)), for a model whose p(x, z) does not change.
+
+    It is `EnumeratedELBO` without a gradient in the weights of the decoder, the likelihood and the
+    prior. So p(x|z) of all codes is decoded in the first step, and kept where memory allows it.
+    A step then costs one product of the data with all decoded codes. The value is the ELBO.
+
+    Args:
+        vae: the model. Only `vae.encoder` and `vae.posterior_family` may change between calls.
+    """
+
+    def __init__(self, vae: DiscreteVAE) -> None:
+        super().__init__()
+        self._held = (vae,)  # in a tuple, since the model is no part of this module
+        self._joint: Joint | None = None
+        self._rows = 0
+
+    def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
+        """Minus the ELBO, summed over the data, in nats; without gradients."""
+        with torch.no_grad():
+            return self.differentiable_loss(model, guide, *args, **kwargs).item()
+
+    def differentiable_loss(
+        self, model: Program, guide: Program, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """Minus the ELBO, summed over the data, in nats, a scalar tensor."""
+        x, labels = args if len(args) > 1 else (args[0], None)
+        (vae,) = self._held
+        with torch.no_grad():
+            log_prior, log_likelihood = self._joint_of(vae, x, labels).all_codes(x)
+            log_joint = log_likelihood + (log_prior if labels is None else log_prior[labels])
+        q = posterior_of(vae.posterior(x), tabulate=True)
+        return -(q.expectation(log_joint) + q.entropy()).sum()
+
+    def _joint_of(self, vae: DiscreteVAE, x: Tensor, labels: Tensor | None) -> Joint:
+        # The codes are kept in chunks that suit a number of rows; a trial run has fewer.
+        if self._joint is None or len(x) > self._rows:
+            self._joint, self._rows = Joint(vae, x, labels), len(x)
+        return self._joint
+
+
+def guide_objective(vae: DiscreteVAE, x: Tensor) -> DiscreteELBO:
+    """The objective for the guide of a fixed model: exact where the sum over all codes is cheap.
+
+    Args:
+        vae: the model.
+        x: (B, *event), some data.
+
+    Returns:
+        `FixedModelELBO`, or `RlooELBO` of 8 particles where a sum over all codes is too dear.
+    """
+    with torch.no_grad():
+        num_latents, num_categories = vae.posterior(x).event_shape
+    exact = sums_cheaply(vae, (num_latents, num_categories), x.shape[1:])
+    return FixedModelELBO(vae) if exact else RlooELBO(PARTICLES, max_plate_nesting=1)
