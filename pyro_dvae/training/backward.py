@@ -106,6 +106,8 @@ class Backward:
             loss = found.loss
             _check_graph(bool(found.outputs))
             torch.autograd.backward(found.outputs, found.gradients)
+        elif not hasattr(self.elbo, "differentiable_loss"):
+            loss = self._of_pyros_own(batch)
         else:
             loss = self.elbo.differentiable_loss(self.vae.model, self.vae.guide, *batch)
             _check_graph(loss.requires_grad)
@@ -114,6 +116,14 @@ class Backward:
         all_finite = [loss, *self.optimizer.gradients]
         torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, self._one)
         return loss
+
+    def _of_pyros_own(self, batch: tuple[Tensor, ...]) -> Tensor:
+        """The loss of an ELBO of Pyro's that only computes loss and gradient together."""
+        loss = self.elbo.loss_and_grads(self.vae.model, self.vae.guide, *batch)
+        if isinstance(loss, tuple):  # of model and guide; the first is minus a bound
+            loss = loss[0]
+        torch._foreach_div_(self.optimizer.gradients, batch[0].shape[0])
+        return torch.as_tensor(loss, device=self.optimizer.device)
 
 
 def _check_graph(there: bool) -> None:

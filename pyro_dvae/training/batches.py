@@ -186,7 +186,8 @@ def check_data(
     Raises:
         ValueError: the data are outside the support of the likelihood, or have another shape than
             the model expects; the parts do not fit one another; the decoder mixes the codes of a
-            batch; or the programs have a `pyro.param` that is no weight of the model.
+            batch; the programs have a `pyro.param` that is no weight of the model; or the ELBO does
+            not take discrete draws, or asks the guide for an argument that it does not have.
     """
     # A pathwise gradient goes through the statistics of a batch too.
     if not isinstance(elbo, PathwiseELBO):
@@ -207,6 +208,19 @@ def check_data(
     ):
         try:
             elbo.loss(vae.model, vae.guide, *rows)
+        except NotImplementedError as error:
+            raise ValueError(
+                f"Expected an ELBO that takes discrete draws; got {type(elbo).__name__}, whose "
+                f"error is: {str(error).rstrip('.')}. Use Pyro's Trace_ELBO, or an ELBO of "
+                "pyro_dvae."
+            ) from error
+        except TypeError as error:
+            if "'observations'" not in str(error):
+                raise
+            raise ValueError(
+                "Expected an ELBO without a sleep phase, since the guide takes no argument "
+                f"`observations`; got {type(elbo).__name__}. Use insomnia=1.0, or WakeSleepELBO."
+            ) from error
         except RuntimeError as error:
             if "does not require grad" not in str(error):
                 raise

@@ -63,7 +63,8 @@ def fit(
 
     Args:
         vae: a `DiscreteVAE`, on the device to train on.
-        elbo: a `DiscreteELBO`, or one of Pyro's own.
+        elbo: a `DiscreteELBO`, or one of Pyro's own for discrete draws, such as `Trace_ELBO`,
+            `TraceGraph_ELBO`, `RenyiELBO` and `ReweightedWakeSleep` (with `insomnia=1.0`).
         data: (N, *event) in the support of the likelihood: a tensor of any type, an array or a
             table; or a pair (x, labels (N,)) where the prior is conditional on labels; or
             `TrainingData`, such as `BinaryImages`, which serves batches on vae's device.
