@@ -193,7 +193,8 @@ def test_labels_for_some_of_the_rows(pdvae: Run) -> None:
     Path("three.csv").write_text(labelled(["a", "b", "c", ""] * 10))
     status, _, err = pdvae("fit", "--data=three.csv", "--labels=y", "--alpha=0.1", *SMALL)
     assert (status, "got 2. Use --categories 3" in err) == (2, True), err
-    assert "without classes" in pdvae("fit-prior", "run")[2]
+    told = pdvae("fit-prior", "run", "--prior=conditional")[2]
+    assert "which takes labels instead. Use --prior autoregressive, which gives" in told
     assert pdvae("fit", "--resume=run", "--epochs=31")[0] == 0
 
 
