@@ -16,8 +16,9 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -115,12 +116,16 @@ class Hostile:
 
 
 def _serve() -> None:
-    import pdvae_cli.main  # noqa: F401
+    import pdvae_cli.main
     import torch
     import torch._dynamo  # which an optimiser imports, in seconds
 
-    import pyro_dvae.runs  # noqa: F401
+    import pyro_dvae.runs
+    import pyro_dvae.runs.tables
 
+    assert pyro_dvae.evaluate  # with all that the first public name brings
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit):
+        pdvae_cli.main.main(["info", os.devnull])  # with what Typer imports for its first command
     torch.set_num_threads(1)
     assert len(os.listdir("/proc/self/task")) == 1, "forking would lose the other threads"
     answers = os.fdopen(os.dup(1), "w")
