@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from zoo import ELBOS, Hierarchy, IndependentSites, P, cat, tiny_data, tiny_vae
 
 from pyro_dvae import (
+    ArsmELBO,
     DisarmELBO,
     EnumeratedELBO,
     LocalExpectationELBO,
@@ -28,6 +29,7 @@ RERUN: dict[str, Callable[..., Any]] = {
     "local expectation, in parts": lambda **options: LocalExpectationELBO(chunk_size=1, **options),
     "disarm": DisarmELBO,
     "rebar": RelaxELBO,
+    "arsm": ArsmELBO,
 }
 EXACT: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -75,7 +77,7 @@ def test_local_expectations_are_exact_under_the_masks_of_the_draw(
 
 
 @pytest.mark.parametrize("where", ["encoder", "decoder"])
-@pytest.mark.parametrize("name", ["local expectation", "disarm", "rebar"])
+@pytest.mark.parametrize("name", ["local expectation", "disarm", "rebar", "arsm"])
 def test_the_mean_gradient_over_masks_and_draws(name: str, where: str) -> None:
     """That of the sum over all codes, within 4.5 standard errors of many independent masks."""
     vae, x = with_dropout(where), torch.ones(2000, P)
