@@ -11,17 +11,14 @@ from torch import Tensor
 
 from pyro_dvae.defaults import ANOMALY_SCORE
 from pyro_dvae.evaluation import AnomalyScore, Profile
-from pyro_dvae.likelihoods.counts import is_unit
 from pyro_dvae.runs.anomalies import anomaly_rows
-from pyro_dvae.runs.checkpoints import WEIGHTS
-from pyro_dvae.runs.config import Config, build_vae, model_code
-from pyro_dvae.runs.fields import check_fields
+from pyro_dvae.runs.config import model_code
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.profiled import profile_rows
 from pyro_dvae.runs.rows import PreparedRows, prepared_rows
 from pyro_dvae.runs.scores import Bound, encode_blocks, score_rows
-from pyro_dvae.runs.settings import CONFIG, ConfigFile, read_config, trusted_config
-from pyro_dvae.runs.storage import read_tensors
+from pyro_dvae.runs.settings import read_config, trusted_config
+from pyro_dvae.runs.weights import built, read_weights, without_numbers
 from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.vae import DiscreteVAE
 
@@ -189,10 +186,10 @@ def inspect_run(folder: str | Path) -> RunInfo:
     folder = Path(folder)
     file = read_config(folder)
     if model_code(file.config):
-        epoch, number = _read_weights(folder, file, None)[1], None
+        epoch, number = read_weights(folder, file, None)[1], None
     else:
-        vae = _without_numbers(folder, file)
-        epoch = _read_weights(folder, file, vae)[1]
+        vae = without_numbers(folder, file)
+        epoch = read_weights(folder, file, vae)[1]
         number = _num_parameters(vae)
     return RunInfo(folder, *file, epoch, number)
 
@@ -219,75 +216,16 @@ def load_run(folder: str | Path, *, trust_code: bool = False) -> Run:
     folder = Path(folder)
     file = trusted_config(folder, trust_code=trust_code)
     if model_code(file.config):  # a network that reads its own numbers cannot be built without them
-        vae = _built(folder, file)
-        weights, epoch = _read_weights(folder, file, vae)
+        vae = built(folder, file)
+        weights, epoch = read_weights(folder, file, vae)
     else:
-        weights, epoch = _read_weights(folder, file, _without_numbers(folder, file))
-        vae = _built(folder, file)
+        weights, epoch = read_weights(folder, file, without_numbers(folder, file))
+        vae = built(folder, file)
     vae.load_state_dict(weights)
     if isinstance(vae, SemiSupervisedVAE):
         vae.alpha *= file.data.data_per_label or 1.0
     vae.eval()
     return Run(folder, *file, epoch, _num_parameters(vae), vae)
-
-
-def refuse_sizes_beyond(path: Path, config: Config) -> None:
-    """Raise a ValueError where settings name a model that a file of tensors is too small for.
-
-    A decoder has at least one number for each category of each latent, and a Boltzmann machine for
-    each pair of latents that it couples: what a damaged file claims is not built to find out.
-    """
-    if model_code(config) or not path.is_file():
-        return
-    least = 0 if config.network.startswith("conv-grid") else config.num_latents
-    if config.prior.partition(":")[0] in ("boltzmann", "rbm"):
-        least = max(least, config.num_latents**2 // 4)
-    size = path.stat().st_size
-    if least * config.num_categories > size:
-        raise ValueError(
-            f"Expected the run's weights in {path}; got {size:,} bytes, too few for "
-            f"{config.num_latents} latents of {config.num_categories} categories. Restore the "
-            f"file, or {CONFIG}."
-        )
-
-
-def _without_numbers(folder: Path, file: ConfigFile) -> DiscreteVAE:
-    """The model's shapes alone, whatever sizes a damaged file may claim."""
-    refuse_sizes_beyond(folder / WEIGHTS, file.config)
-    with torch.device("meta"):
-        return _built(folder, file)
-
-
-def _built(folder: Path, file: ConfigFile) -> DiscreteVAE:
-    try:
-        return build_vae(file.config, file.event_shape)
-    except (RuntimeError, OverflowError, TypeError, MemoryError) as error:
-        raise ValueError(
-            f"Expected a model that can be built in {folder / CONFIG}; got: "
-            f"{(str(error) or type(error).__name__).splitlines()[0]}. Restore the file."
-        ) from error
-
-
-def _read_weights(
-    folder: Path, file: ConfigFile, vae: DiscreteVAE | None
-) -> tuple[dict[str, Tensor], int]:
-    """The weights, of the shapes of a model where one is given, and their epoch."""
-    own = model_code(file.config)
-    shapes = None
-    if vae is not None:
-        shapes = {name: value.shape for name, value in vae.state_dict().items()}
-    # Old versions had no units of counts.
-    units = [name for name in shapes or () if is_unit(name)]
-    what = "the run's weights" + (f" to fit {' and '.join(own)} as they are now" if own else "")
-    weights, metadata = read_tensors(folder / WEIGHTS, what, shapes, units)
-    try:
-        check_fields(metadata, {"epoch": int})
-    except ValueError as error:
-        raise ValueError(
-            f"Expected {what} in {folder / WEIGHTS}; got: {str(error).rstrip('.')}. Restore the "
-            "file."
-        ) from error
-    return weights, metadata.get("epoch", 0)
 
 
 def _num_parameters(vae: DiscreteVAE) -> int:

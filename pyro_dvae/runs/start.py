@@ -25,10 +25,10 @@ from pyro_dvae.runs.resolve import (
     resolve_settings,
 )
 from pyro_dvae.runs.rows import model_batch
-from pyro_dvae.runs.run import refuse_sizes_beyond
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.settings import trusted_config
 from pyro_dvae.runs.sizes import refuse_too_large
+from pyro_dvae.runs.weights import refuse_sizes_beyond
 from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.batches import Batch
