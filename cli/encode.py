@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,13 +13,15 @@ from .options import (
     DeviceOption,
     ForceOption,
     KeyOption,
+    PosteriorOption,
+    RefineOption,
     RunArgument,
     RunDataDirOption,
     RunDataOption,
     TrustOption,
 )
 from .report import datum_name
-from .rows import failed_writes, file_for, open_run, weights_of
+from .rows import asked_posterior, by_posterior, failed_writes, file_for, open_run, weights_of
 
 
 def encode(
@@ -36,6 +38,8 @@ def encode(
             "code.",
         ),
     ] = False,
+    posterior: PosteriorOption = None,
+    refine: RefineOption = None,
     force: ForceOption = False,
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
@@ -44,18 +48,23 @@ def encode(
 
     A code has one category, from 0 to K-1, for each of the latents z1 to zD. Beside it stand the
     number of the row in the data of the run, from 0, and its name and its class if it has them.
+    The encoder computes q(z|x), unless --refine or --posterior names a better one.
 
     Example: pdvae encode runs/mnist-d4k8-rloo-1 --data test -o codes.csv
     """
     file_for(output, (".csv", ".npz"), force)
     with user_errors():
-        from pyro_dvae.runs import beside, encode_blocks
+        from pyro_dvae.runs import beside, encode_blocks, posterior_labels
         from pyro_dvae.runs.tables import write_rows
 
         loaded, _ = open_run(run, device, trust_code)
-        rows = loaded.rows(data, data_dir=data_dir, key=key)
+        inference = asked_posterior(loaded.config, posterior, refine, loaded.config.seed)
+        needs_labels = inference.posterior != "encoder"
+        rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=needs_labels)
+        known = posterior_labels(loaded.vae, loaded.config, rows, inference)
     name = "probabilities" if probabilities else "codes"
-    blocks = encode_blocks(loaded.vae, rows.x, probabilities=probabilities)
+    options: Any = {"probabilities": probabilities, "inference": inference}
+    blocks = encode_blocks(loaded.vae, rows.x, known, **options)
     labels = loaded.data.label_values(rows.labels)
     with user_errors(), failed_writes():  # a file of data may have changed
         columns = beside(loaded.data, rows)
@@ -64,5 +73,6 @@ def encode(
     what = "probabilities of the categories" if probabilities else "most probable codes"
     print(
         f"{output}: {what} (D={config.num_latents}, K={config.num_categories}) of {len(rows.x)} "
-        f"{datum_name(loaded.event_shape)}s of {rows.name}; {weights_of(loaded)}"
+        f"{datum_name(loaded.event_shape)}s of {rows.name}{by_posterior(inference)}; "
+        f"{weights_of(loaded)}"
     )

@@ -20,6 +20,7 @@ from .options import (
     PartName,
     PartOption,
     PosteriorOf,
+    PosteriorOption,
     RunArgument,
     RunDataDirOption,
     RunSeedOption,
@@ -61,15 +62,6 @@ BatchSizeOption = Annotated[
 ]
 
 DataOption = Annotated[str | None, run_data("the part that --split names")]
-PosteriorFiguresOption = Annotated[
-    PosteriorOf,
-    typer.Option(
-        "--posterior",
-        help="The q(z|x) of all figures: the one that the encoder computes; the same, refined for "
-        "each datum by coordinate ascent on the ELBO; or the exact p(z|x), whose ELBO is log p(x). "
-        "Only figures of the encoder's are stored.",
-    ),
-]
 RefineFiguresOption = Annotated[
     int | None,
     typer.Option(
@@ -90,7 +82,7 @@ def evaluate(
     split: PartOption = PartName.test,
     iw_samples: IwSamplesOption = 1000,
     exact: ExactOption = None,
-    posterior: PosteriorFiguresOption = PosteriorOf.encoder,
+    posterior: PosteriorOption = None,
     refine: RefineFiguresOption = None,
     batch_size: BatchSizeOption = 256,
     data_dir: RunDataDirOption = None,
@@ -104,7 +96,7 @@ def evaluate(
 
     It also prints the differences of these figures: what a better encoder, or another family of
     q(z|x), could gain; and how much each latent tells about the data. The figures of a part are
-    stored for pdvae compare, those of a file are not.
+    stored for pdvae compare, those of a file are not, nor those of another --posterior.
 
     Example: pdvae evaluate runs/mnist-d4k8-rloo-1 --split test
     """
@@ -115,6 +107,7 @@ def evaluate(
 
         loaded, target = open_run(run, device, trust_code)
         config, part = loaded.config, _named(data, split)
+        posterior = posterior or PosteriorOf.encoder
         _check(config, iw_samples, exact, posterior, refine)
         epochs = loaded.metrics
         batch, splits = _opened(loaded, part, data_dir, key, target)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyro_dvae.defaults import ANOMALY_SCORE
 
+from .rows import by_posterior
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pyro_dvae import Run
+    from pyro_dvae.evaluation import Inference
     from pyro_dvae.runs import PreparedRows
 
 _LISTED = 2**14
@@ -93,6 +96,7 @@ def ranked_scores(
     iw_samples: int,
     seed: int,
     data_dir: Path | None,
+    inference: Inference | None = None,
 ) -> RankedScores:
     """Score data.
 
@@ -104,14 +108,17 @@ def ranked_scores(
         iw_samples: the number of codes drawn per datum.
         seed: of the draws.
         data_dir: the folder that the run's data are in now, if that is another one.
+        inference: how q(z|x) is found, for a bound; None for the guide's.
     """
     from pyro_dvae.runs import anomaly_rows, beside, score_rows
 
-    about, draws = beside(run.data, rows), {"importance_samples": iw_samples, "seed": seed}
+    about = beside(run.data, rows)
+    draws: Any = {"importance_samples": iw_samples, "seed": seed}
     if bound is not None:
         names = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}
-        found = score_rows(run.vae, run.config, rows, bound.value, **draws)
-        return RankedScores("log-prob", names[bound.value], about, *found)
+        found = score_rows(run.vae, run.config, rows, bound.value, **draws, inference=inference)
+        name = f"{names[bound.value]}{by_posterior(inference)}"
+        return RankedScores("log-prob", name, about, *found)
     score: Any = ANOMALY_SCORE if by is None else by.value
     return RankedScores(
         score, "", about, *anomaly_rows(run, rows, score, data_dir=data_dir, **draws)

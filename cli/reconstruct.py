@@ -14,6 +14,8 @@ from .options import (
     ForceOption,
     KeyOption,
     LevelProbabilitiesOption,
+    PosteriorOption,
+    RefineOption,
     RunArgument,
     RunDataDirOption,
     RunDataOption,
@@ -21,10 +23,21 @@ from .options import (
     TrustOption,
 )
 from .pictures import own_settings
-from .rows import check_probabilities, failed_writes, file_for, only_images, open_run, weights_of
+from .rows import (
+    asked_posterior,
+    by_posterior,
+    check_probabilities,
+    codes_of,
+    failed_writes,
+    file_for,
+    only_images,
+    open_run,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from pyro_dvae import Run
+    from pyro_dvae.evaluation import Inference
     from pyro_dvae.runs import PreparedRows
 
 _MOST = 100
@@ -54,6 +67,8 @@ def reconstruct(
     data_dir: RunDataDirOption = None,
     seed: SeedOption = 0,
     probabilities: LevelProbabilitiesOption = False,
+    posterior: PosteriorOption = None,
+    refine: RefineOption = None,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
     trust_code: TrustOption = False,
@@ -76,20 +91,25 @@ def reconstruct(
         loaded, _ = open_run(run, device, trust_code)
         if is_picture:
             only_images(loaded)
-        rows = loaded.rows(data, data_dir=data_dir, key=key)
+        inference = asked_posterior(loaded.config, posterior, refine, loaded.config.seed)
+        is_labelled = inference.posterior != "encoder"
+        rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=is_labelled)
         number = min(len(rows.x), (12 if is_picture else len(rows.x)) if num is None else num)
     if is_picture:
-        _draw(loaded, rows, number, seed, output)
+        _draw(loaded, rows, number, seed, output, inference)
     else:
-        _write(loaded, rows, number, probabilities, output)
+        _write(loaded, rows, number, probabilities, output, inference)
     what = f"images of {rows.name}, means and draws of p(x|z)"
     if not is_picture:
         what = f"rows of {rows.name}, means of p(x|z)"
     drawn = f", seed {seed}" if is_picture else ""
-    print(f"{output}: {number} {what} at their most probable codes; {weights_of(loaded)}{drawn}")
+    codes = f"at their most probable codes{by_posterior(inference)}"
+    print(f"{output}: {number} {what} {codes}; {weights_of(loaded)}{drawn}")
 
 
-def _draw(run: Run, rows: PreparedRows, number: int, seed: int, output: Path) -> None:
+def _draw(
+    run: Run, rows: PreparedRows, number: int, seed: int, output: Path, inference: Inference
+) -> None:
     import torch
 
     from pyro_dvae.data import extent
@@ -97,22 +117,33 @@ def _draw(run: Run, rows: PreparedRows, number: int, seed: int, output: Path) ->
 
     target = next(run.vae.parameters()).device
     with user_errors():
-        x = rows.x[:number]
+        x, codes = rows.x[:number], codes_of(run, rows, slice(number), inference)
         values = rows.stored.read(torch.arange(len(x)))
         shown = brightness(run, x, values, extent(rows.stored).high).to(target)
     with failed_writes(), own_settings():
         from pyro_dvae.runs.plots import reconstruction_figure, save_figure
 
-        shade = shade_of(run)
-        save_figure(reconstruction_figure(run.vae, shown, x.to(target), seed, shade), output)
+        figure = reconstruction_figure(
+            run.vae, shown, x.to(target), seed, shade_of(run), codes=codes
+        )
+        save_figure(figure, output)
 
 
-def _write(run: Run, rows: PreparedRows, number: int, probabilities: bool, output: Path) -> None:
+def _write(
+    run: Run,
+    rows: PreparedRows,
+    number: int,
+    probabilities: bool,
+    output: Path,
+    inference: Inference,
+) -> None:
     """Write each row as it is, and as the model makes it of its most probable code."""
     from pyro_dvae.runs import reconstructed_rows
     from pyro_dvae.runs.tables import write_csv
 
     with user_errors():
-        header, cells = reconstructed_rows(run, rows, number, probabilities=probabilities)
+        header, cells = reconstructed_rows(
+            run, rows, number, probabilities=probabilities, inference=inference
+        )
         with failed_writes():
             write_csv(output, header, cells)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from .console import complain
 from .errors import fail, new_output
-from .options import Device
+from .options import Device, PosteriorOf
 from .report import datum_name
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, Run
+    from pyro_dvae.evaluation import Inference
+    from pyro_dvae.runs import PreparedRows
 
 
 def file_for(path: Path, suffixes: tuple[str, ...], force: bool) -> None:
@@ -85,6 +87,57 @@ def refuse_too_many_codes(config: Config, option: str, mend: str) -> None:
             f"Expected at most {MAX_CODES} codes for {option}; got K^D = {describe_codes(*code)}. "
             f"{mend}"
         )
+
+
+def asked_posterior(
+    config: Config, posterior: PosteriorOf | None, refine: int | None, seed: int = 0
+) -> Inference:
+    """How q(z|x) is found, by the options --posterior and --refine.
+
+    Args:
+        config: the run's settings.
+        posterior: the value of --posterior, or None.
+        refine: the value of --refine, or None.
+        seed: of the draws.
+
+    Raises:
+        ValueError: --refine is given with another posterior than the refined one.
+    """
+    from pyro_dvae.evaluation import inference_of
+
+    if posterior is PosteriorOf.exact:
+        refuse_too_many_codes(config, "--posterior exact", "Use --posterior refined.")
+    return inference_of(None if posterior is None else posterior.value, refine, seed)
+
+
+def by_posterior(inference: Inference | None) -> str:
+    """For a line of output: " by the refined q(z|x) (5 sweeps)"; nothing for the encoder's."""
+    if inference is None or inference.posterior == "encoder":
+        return ""
+    sweeps = f" ({inference.sweeps} sweep{'s' * (inference.sweeps != 1)})"
+    many = sweeps if inference.posterior == "refined" else ""
+    return f" by the {inference.posterior} q(z|x){many}"
+
+
+def codes_of(run: Run, rows: PreparedRows, some: slice, inference: Inference) -> Any:
+    """The most probable codes of some rows, (N, D, K) one-hot on the model's device.
+
+    Args:
+        run: the run.
+        rows: of `run.rows(..., labelled=True)`, if the posterior is not the guide's.
+        some: which of them.
+        inference: how q(z|x) is found.
+    """
+    import torch
+    from torch.nn.functional import one_hot
+
+    from pyro_dvae.runs import encode_blocks, posterior_labels
+
+    labels = posterior_labels(run.vae, run.config, rows, inference)
+    known = None if labels is None else labels[some]
+    blocks = encode_blocks(run.vae, rows.x[some], known, inference=inference)
+    codes = one_hot(torch.cat(list(blocks)), run.config.num_categories)
+    return codes.to(next(run.vae.parameters()))
 
 
 @contextmanager

@@ -18,6 +18,9 @@ from .options import (
     ForceOption,
     JsonOption,
     KeyOption,
+    PosteriorOf,
+    PosteriorOption,
+    RefineOption,
     RunArgument,
     RunDataDirOption,
     RunDataOption,
@@ -27,10 +30,18 @@ from .options import (
 from .ranking import Bound, By, RankedScores, ScoreRow, ranked_scores
 from .report import datum_name
 from .report import values as described
-from .rows import failed_writes, file_for, open_run, refuse_too_many_codes, weights_of
+from .rows import (
+    asked_posterior,
+    failed_writes,
+    file_for,
+    open_run,
+    refuse_too_many_codes,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from pyro_dvae import Run
+    from pyro_dvae.evaluation import Inference
     from pyro_dvae.runs import PreparedRows
 
 _EXPLAINED = 10
@@ -101,6 +112,8 @@ def score(
     bound: BoundOption = None,
     explain: ExplainOption = None,
     iw_samples: IwSamplesOption = 100,
+    posterior: PosteriorOption = None,
+    refine: RefineOption = None,
     output: OutputOption = None,
     top: TopOption = None,
     data_dir: RunDataDirOption = None,
@@ -114,7 +127,8 @@ def score(
     """Score data in nats, for anomaly detection.
 
     The datum with the lowest score comes first. It surprises the model most. Its index counts the
-    data that are scored, and its row those of the file of the run, both from 0.
+    data that are scored, and its row those of the file of the run, both from 0. With --refine or
+    --posterior, the score is the ELBO, or the bound, of a better q(z|x) than the encoder's.
 
     Example: pdvae score runs/mnist-d4k8-rloo-1 --by ratio -o scores.csv
     """
@@ -125,10 +139,11 @@ def score(
             refuse_too_many_codes(loaded.config, "--bound exact", "Use --bound importance.")
         rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=True)
         draws = loaded.config.seed if seed is None else seed
+        bound, inference = _inference(loaded, by, bound, explain, posterior, refine, draws)
         if explain is not None:
             explained(loaded, rows, explain, output, top or _EXPLAINED, draws, as_json)
             return
-        scores = ranked_scores(loaded, rows, by, bound, iw_samples, draws, data_dir)
+        scores = ranked_scores(loaded, rows, by, bound, iw_samples, draws, data_dir, inference)
     if output is not None:
         with failed_writes():
             from pyro_dvae.runs.tables import write_csv
@@ -154,6 +169,29 @@ def _check(
         fail("Expected --explain alone, which needs no score; got --by or --bound. Leave it out.")
     if output is not None:
         file_for(output, (".csv",) if explain is None else (".csv", ".png"), force)
+
+
+def _inference(
+    run: Run,
+    by: By | None,
+    bound: Bound | None,
+    explain: int | None,
+    posterior: PosteriorOf | None,
+    refine: int | None,
+    seed: int,
+) -> tuple[Bound | None, Inference | None]:
+    """The bound to score by, and how its q(z|x) is found; None for the guide's."""
+    if posterior is None and refine is None:
+        return bound, None
+    if explain is not None:
+        fail("Expected --explain without --posterior and --refine; got one. Leave it out.")
+    if by is not None or bound is Bound.exact:
+        given = f"--by {by.value}" if by is not None else "--bound exact"
+        fail(
+            "Expected --bound elbo or --bound importance with --posterior or --refine; got "
+            f"{given}, which does not take them. Leave it out."
+        )
+    return bound or Bound.elbo, asked_posterior(run.config, posterior, refine, seed)
 
 
 def _line(run: Run, rows: PreparedRows, scores: RankedScores, seed: int) -> str:

@@ -13,16 +13,28 @@ from .options import (
     DeviceOption,
     ForceOption,
     KeyOption,
+    PosteriorOption,
+    RefineOption,
     RunArgument,
     RunDataDirOption,
     TrustOption,
     run_data,
 )
 from .pictures import own_settings
-from .rows import failed_writes, file_for, only_images, open_run, weights_of
+from .rows import (
+    asked_posterior,
+    by_posterior,
+    codes_of,
+    failed_writes,
+    file_for,
+    only_images,
+    open_run,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from pyro_dvae import Run
+    from pyro_dvae.evaluation import Inference
     from pyro_dvae.runs import PreparedRows
 
 IndexOption = Annotated[
@@ -53,6 +65,8 @@ def traverse(
     data: DataOption = None,
     key: KeyOption = None,
     output: OutputOption = Path("traverse.png"),
+    posterior: PosteriorOption = None,
+    refine: RefineOption = None,
     data_dir: RunDataDirOption = None,
     force: ForceOption = False,
     device: DeviceOption = Device.cpu,
@@ -81,11 +95,17 @@ def traverse(
             only_images(loaded)
             file_for(output, (".png",), force)
         part = "train" if is_table else "test"
-        rows = loaded.rows(part if data is None else data, data_dir=data_dir, key=key)
+        inference = asked_posterior(loaded.config, posterior, refine, loaded.config.seed)
+        rows = loaded.rows(
+            part if data is None else data,
+            data_dir=data_dir,
+            key=key,
+            labelled=inference.posterior != "encoder",
+        )
     if is_table:
-        _tell(loaded, rows, output)
+        _tell(loaded, rows, output, inference)
     else:
-        _draw(loaded, rows, index or 0, output)
+        _draw(loaded, rows, index or 0, output, inference)
 
 
 def _spare_data(path: Path, *data: str | None) -> None:
@@ -94,26 +114,27 @@ def _spare_data(path: Path, *data: str | None) -> None:
         fail(f"Expected another file than that of the data; got {path}. Use another -o.")
 
 
-def _draw(run: Run, rows: PreparedRows, index: int, output: Path) -> None:
+def _draw(run: Run, rows: PreparedRows, index: int, output: Path, inference: Inference) -> None:
     """Draw an image with each latent of its code varied."""
     with user_errors():
         if not 0 <= index < len(rows.x):
             fail(f"Expected --index from 0 to {len(rows.x) - 1}; got {index}. Change it.")
         x = rows.x[index : index + 1][0].to(next(run.vae.parameters()))
+        code = codes_of(run, rows, slice(index, index + 1), inference)[0]
     with failed_writes(), own_settings():
         from pyro_dvae.runs import shade_of
         from pyro_dvae.runs.plots import latents_figure, save_figure
 
-        save_figure(latents_figure(run.vae, x, shade_of(run)), output)
+        save_figure(latents_figure(run.vae, x, shade_of(run), code), output)
     config = run.config
     print(
         f"{output}: means of p(x|z), D={config.num_latents} latents varied over K="
-        f"{config.num_categories} categories around the code of image {index} of {rows.name}; "
-        f"{weights_of(run)}"
+        f"{config.num_categories} categories around the code of image {index} of {rows.name}"
+        f"{by_posterior(inference)}; {weights_of(run)}"
     )
 
 
-def _tell(run: Run, rows: PreparedRows, output: Path) -> None:
+def _tell(run: Run, rows: PreparedRows, output: Path, inference: Inference) -> None:
     """Write, draw and print what the categories mean in the rows of a table."""
     from pyro_dvae.evaluation import PROFILE_HEADER
     from pyro_dvae.runs import profile_rows
@@ -121,7 +142,8 @@ def _tell(run: Run, rows: PreparedRows, output: Path) -> None:
 
     picture, table = output.with_suffix(".png"), output.with_suffix(".csv")
     with user_errors():
-        found = profile_rows(run.vae, run.data, rows)
+        refine = inference.sweeps if inference.posterior == "refined" else None
+        found = profile_rows(run.vae, run.data, rows, posterior=inference.posterior, refine=refine)
     with failed_writes():
         lines = (["" if x is None else x for x in line.values()] for line in found.lines())
         write_csv(table, PROFILE_HEADER, lines)
@@ -130,5 +152,6 @@ def _tell(run: Run, rows: PreparedRows, output: Path) -> None:
 
             save_figure(profile_figure(found), picture)
     print(
-        f"{table}, {picture}: what the categories mean in {rows.name}; {weights_of(run)}\n{found}"
+        f"{table}, {picture}: what the categories mean in {rows.name}"
+        f"{by_posterior(inference)}; {weights_of(run)}\n{found}"
     )

@@ -84,6 +84,10 @@ class CategoricalVAE(TableEstimator):
         range: the two values of X that stand for 0 and 1; None for values that are zeros and ones.
         encoding: what `transform` gives: "codes", the categories (N, D); "one-hot", (N, D K); or
             "probabilities", q(z|x), (N, D K).
+        posterior: the q(z|x) of `transform` and `predict`: that of the guide, "encoder"; "refined"
+            by coordinate ascent on the ELBO of each row; or p(z|x), "exact". None for "refined" if
+            `refine` is given, else "encoder".
+        refine: the number of sweeps of coordinate ascent; None for 5.
         importance_samples: k, the codes drawn per row for `score_samples`, where K^D is too large
             for a sum.
         random_state: the seed of everything that is random, the choice of the validation rows too,
@@ -138,6 +142,8 @@ class CategoricalVAE(TableEstimator):
         binarize: str | None = None,
         range: tuple[float, float] | None = None,
         encoding: Literal["codes", "one-hot", "probabilities"] = "codes",
+        posterior: Literal["encoder", "refined", "exact"] | None = None,
+        refine: int | None = None,
         importance_samples: int = 100,
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
@@ -167,6 +173,8 @@ class CategoricalVAE(TableEstimator):
         self.binarize = binarize
         self.range = range
         self.encoding = encoding
+        self.posterior = posterior
+        self.refine = refine
         self.importance_samples = importance_samples
         self.random_state = random_state
         self.device = device

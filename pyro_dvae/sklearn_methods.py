@@ -35,6 +35,8 @@ _ENCODINGS = ("codes", "one-hot", "probabilities")
 _NO_SETTINGS = (
     "event_shape",
     "encoding",
+    "posterior",
+    "refine",
     "importance_samples",
     "random_state",
     "device",
@@ -54,6 +56,8 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
     patience: int | None
     validation: float | None
     encoding: Literal["codes", "one-hot", "probabilities"]
+    posterior: Literal["encoder", "refined", "exact"] | None
+    refine: int | None
     importance_samples: int
     random_state: int | np.random.RandomState | None
     device: str
@@ -259,7 +263,9 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
     def _encoded(self, X: Any, encoding: str) -> NDArray[Any]:
         one_of("encoding", encoding, _ENCODINGS)
         probabilities = encoding == "probabilities"
-        codes = self._run.encode(X, probabilities=probabilities)
+        codes = self._run.encode(
+            X, probabilities=probabilities, posterior=self.posterior, refine=self.refine
+        )
         if probabilities:
             return codes.flatten(1).double().numpy()
         if encoding == "codes":

@@ -362,3 +362,16 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == ""
     small(verbose=True).fit(load_iris().data)
     assert capsys.readouterr().out.count("epoch ") == 2
+
+
+def test_codes_of_other_posteriors() -> None:
+    x = load_iris().data
+    model = small(1, 4, encoding="probabilities", epochs=1).fit(x)
+    plain = model.transform(x)
+    exact = model.set_params(posterior="exact").transform(x)
+    refined = model.set_params(posterior=None, refine=1).transform(x)
+    np.testing.assert_allclose(refined, exact, atol=1e-6)  # one sweep finds p(z|x) of one latent
+    assert np.abs(plain - exact).max() > 1e-3
+    assert (model.predict(x) == exact.argmax(1)).all()
+    with pytest.raises(ValueError, match="Expected refine=1 with posterior='refined'"):
+        model.set_params(posterior="exact").transform(x)

@@ -16,6 +16,7 @@ from pyro_dvae.evaluation.inference import (
     SWEEPS,
     Inference,
     PosteriorName,
+    found_posteriors,
     inference_of,
     posterior_blocks,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "excess_log_probs",
     "explain",
     "fit_mixture",
+    "found_posteriors",
     "impute",
     "impute_blocks",
     "independent_elements",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least, one_of
-from pyro_dvae.codes import ROWS, wide
+from pyro_dvae.codes import MAX_CODES, ROWS, num_codes, wide
 from pyro_dvae.evaluation.coordinate_ascent import SELECTION_DRAWS, DrawnAscent, table_ascent
 from pyro_dvae.evaluation.importance import draw_in_chunks
 from pyro_dvae.evaluation.joint import DecodedBlock, Joint, JointBlock, TabulatedBlock, evaluating
@@ -61,6 +61,19 @@ class Inference:
         at_least("sweeps", self.sweeps, 1)
         at_least("starts", self.starts, 1)
         at_least("particles", self.particles, 1)
+
+    def check(self, number: int, described: str) -> None:
+        """Raise a ValueError if there are too many codes for the exact posterior.
+
+        Args:
+            number: K^D.
+            described: the same for a message.
+        """
+        if self.needs_table and number > MAX_CODES:
+            raise ValueError(
+                f"Expected at most {MAX_CODES} codes to sum over for posterior='exact'; got K^D = "
+                f"{described}. Use posterior='refined'."
+            )
 
     @property
     def needs_table(self) -> bool | None:
@@ -164,6 +177,7 @@ def posterior_blocks(
     refiner = Refiner(inference)
     with evaluating(vae):
         joint = Joint(vae, x, labels, guided=True)
+        inference.check(joint.num_codes, joint.described)
         plan = make_plan(
             joint,
             exact=inference.needs_table if exact is None else exact,
@@ -178,6 +192,31 @@ def posterior_blocks(
             if not isinstance(x, Tensor):
                 vae.likelihood.check(rows)
             found = find_posterior(plan, joint, rows, known, refiner)
+        yield found
+
+
+def found_posteriors(
+    vae: DiscreteVAE, x: Any, labels: Tensor | None = None, inference: Inference | None = None
+) -> Iterator[Posterior]:
+    """q(z|x) of data, block by block. For the guide's, the encoder alone is run.
+
+    Args:
+        vae: the model. It is in eval mode meanwhile.
+        x: (N, *event) of the model's dtype and on its device, as of `posterior_blocks`.
+        labels: (N,) if the prior is conditional on labels; the guide's needs none.
+        inference: how q(z|x) is found; None for the guide's.
+
+    Raises:
+        ValueError: there are too many codes for the exact posterior.
+    """
+    if inference is not None and inference.posterior != "encoder":
+        for block in posterior_blocks(vae, x, labels, inference):
+            yield block.posterior
+        return
+    for start in range(0, len(x), ROWS):
+        with evaluating(vae):
+            q = vae.posterior(x[start : start + ROWS])
+            found = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
         yield found
 
 

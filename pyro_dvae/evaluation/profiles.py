@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least
-from pyro_dvae.codes import MAX_CODES, ROWS, num_codes
 from pyro_dvae.evaluation.imputation import level_numbers
-from pyro_dvae.evaluation.joint import evaluating
+from pyro_dvae.evaluation.inference import PosteriorName, found_posteriors, inference_of
 from pyro_dvae.evaluation.profile_figures import Feature, Profile
-from pyro_dvae.posteriors import posterior_of
 from pyro_dvae.tensors import as_arguments, as_data
 
 if TYPE_CHECKING:
@@ -35,6 +33,8 @@ def profile(
     class_names: Sequence[str] | None = None,
     row_names: Sequence[str] | None = None,
     num_typical: int = 3,
+    posterior: PosteriorName | None = None,
+    refine: int | None = None,
 ) -> Profile:
     """mean_dk = sum_n q(z_d=k|x_n) v_n / sum_n q(z_d=k|x_n), of each column v of a table.
 
@@ -56,6 +56,9 @@ def profile(
         class_names: the names of the classes 0, 1, ...; None for their numbers.
         row_names: (N,) the names of the rows; None for their numbers, counted from 0.
         num_typical: rows to name per category: those with the highest q(z_d=k|x).
+        posterior: the guide's q(z|x), "encoder"; "refined" by coordinate ascent; or p(z|x),
+            "exact". None for "refined" if `refine` is given, else the guide's.
+        refine: sweeps of coordinate ascent.
 
     Raises:
         ValueError: the data are no rows, or the arguments do not fit one another.
@@ -91,8 +94,10 @@ def profile(
     spread = (described - whole).square().nanmean(0).sqrt()
     same = spread <= 1e-12 * whole.abs()  # by rounding alone
     totals = _Totals(described - whole, members, num_typical)
-    for log_q in _marginals(vae, x):
-        totals.add(log_q)
+    inference = inference_of(posterior, refine)
+    known = labels if vae.takes_labels else None
+    for found_q in found_posteriors(vae, x, known, inference):
+        totals.add(found_q.marginals().cpu().double().log_softmax(-1))
     typical = totals.typical()
     return Profile(
         num_data=len(x),
@@ -112,16 +117,6 @@ def profile(
         classes=classes,
         class_counts=totals.counts if classes else None,
     )
-
-
-def _marginals(vae: DiscreteVAE, x: Tensor) -> Iterator[Tensor]:
-    """Log q(z_d|x) of each block of rows, (B, D, K), in double precision on the CPU."""
-    for rows in x.split(ROWS):
-        with evaluating(vae):
-            q = vae.posterior(rows)
-            posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
-            log_q = posterior.marginals().cpu().double()
-        yield log_q.log_softmax(-1)
 
 
 class _Totals:

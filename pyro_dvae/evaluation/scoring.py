@@ -151,6 +151,7 @@ def datum_terms(
     compared = [torch.Generator().manual_seed(2 * seed) for _ in range(2)] if compare else []
     with evaluating(vae):
         joint = Joint(vae, x, labels, guided=True)
+        inference.check(joint.num_codes, joint.described)
         plan = make_plan(
             joint,
             exact=exact,

@@ -50,7 +50,12 @@ from pyro_dvae.runs.rows import PreparedRows, model_batch, model_labels
 from pyro_dvae.runs.run import Run, inspect_run, load_run
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.save import save_run
-from pyro_dvae.runs.scores import Scores, encode_blocks, score_rows
+from pyro_dvae.runs.scores import (
+    Scores,
+    encode_blocks,
+    posterior_labels,
+    score_rows,
+)
 from pyro_dvae.runs.second_stage import start_guide, start_prior
 from pyro_dvae.runs.settings import CONFIG, data_to_json, read_config
 from pyro_dvae.runs.sizes import refuse_too_large
@@ -106,6 +111,7 @@ __all__ = [
     "num_missing",
     "number_labels",
     "own_code",
+    "posterior_labels",
     "predict_rows",
     "preparation_of",
     "profile_rows",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_dvae.codes import ROWS, one_hot
 from pyro_dvae.data import DataError
+from pyro_dvae.evaluation import Inference
 from pyro_dvae.evaluation.imputation import MOST_LEVELS, level_numbers, probabilities
 from pyro_dvae.likelihoods.masked import unmasked
 from pyro_dvae.runs.blocks import decode_blocks, is_nominal, sample_blocks
@@ -22,7 +23,7 @@ from pyro_dvae.runs.named import (
 )
 from pyro_dvae.runs.rows import PreparedRows
 from pyro_dvae.runs.run import Run
-from pyro_dvae.runs.scores import encode_blocks
+from pyro_dvae.runs.scores import encode_blocks, posterior_labels
 
 
 class LevelColumn(NamedTuple):
@@ -197,7 +198,12 @@ def sampled_rows(
 
 
 def reconstructed_rows(
-    run: Run, rows: PreparedRows, number: int | None = None, *, probabilities: bool = False
+    run: Run,
+    rows: PreparedRows,
+    number: int | None = None,
+    *,
+    probabilities: bool = False,
+    inference: Inference | None = None,
 ) -> NamedRows:
     """Rows of a table, and beside each what the run makes of its most probable code.
 
@@ -206,10 +212,13 @@ def reconstructed_rows(
         rows: the rows.
         number: how many of them, from the first on; None for all.
         probabilities: as for `decoded_rows`.
+        inference: how q(z|x), whose most probable code is taken, is found; None for the guide's.
 
     Raises:
         ValueError: probabilities are asked for, and no column has levels.
     """
+    inference = Inference() if inference is None else inference
+    labels = posterior_labels(run.vae, run.config, rows, inference)
     number = len(rows.x) if number is None else number
     known = {name: list(values)[:number] for name, values in beside(run.data, rows).items()}
     options: dict[str, Any] = {"probabilities": probabilities, "suffix": "_reconstructed"}
@@ -218,7 +227,7 @@ def reconstructed_rows(
 
     def cells() -> Iterator[list[float | str]]:
         start = 0
-        for codes in encode_blocks(run.vae, rows.x):
+        for codes in encode_blocks(run.vae, rows.x, labels, inference=inference):
             stop = min(start + len(codes), number)
             its_own = named_values(run.data, _as_stored(rows, start, stop))
             again = decoded_rows(run, codes[: stop - start], **options).cells

@@ -91,8 +91,7 @@ def image_grid(images: Tensor, num_columns: int, title: str, rows: Sequence[str]
 def save_mosaic(images: Tensor, num_columns: int, path: str | Path) -> None:
     """Write a PNG of images side by side, without matplotlib, for more than a figure can hold.
 
-    Each element of an image is one point of the PNG, and takes one byte per channel while it is
-    drawn. A figure has more points, and takes some 36 bytes for each.
+    Each element is one point, of one byte per channel. A figure takes some 36 bytes per element.
 
     Args:
         images: (N, H, W), (N, 1, H, W) or (N, 3, H, W) in [0, 1].
@@ -106,11 +105,14 @@ def save_mosaic(images: Tensor, num_columns: int, path: str | Path) -> None:
 
 @torch.no_grad()
 def reconstruction_figure(
-    vae: DiscreteVAE, grey: Tensor, x: Tensor, seed: int = 0, shade: Shade | None = None
+    vae: DiscreteVAE,
+    grey: Tensor,
+    x: Tensor,
+    seed: int = 0,
+    shade: Shade | None = None,
+    codes: Tensor | None = None,
 ) -> Figure:
-    """What a model makes of images: E[x|z], and a draw of p(x|z), at their most probable codes z.
-
-    Above them are the images, and the zeros and ones that were drawn from them.
+    """Images, their zeros and ones, and at their codes z: E[x|z], and a draw of p(x|z).
 
     Args:
         vae: the model.
@@ -118,11 +120,11 @@ def reconstruction_figure(
             (1, H, W) or (3, H, W).
         x: (N, *event_shape), the images as the model takes them.
         seed: of the draws.
-        shade: how to show values that are not zeros and ones in [0, 1]; see
-            `pictures.shade_of`. Then nothing is binarised, and x is not shown. None for zeros and
-            ones.
+        shade: how to show other values than zeros and ones in [0, 1] (`pictures.shade_of`). Then x
+            is not shown. None for zeros and ones.
+        codes: (N, D, K) one-hot, the codes of the images; None for the most probable of q(z|x).
     """
-    p = vae.decode(vae.mode(x))
+    p = vae.decode(vae.mode(x) if codes is None else codes)
     with RandomStream(seed, x.device):
         draws = p.sample()
     rows = {"input": grey} | ({"binarised": x} if shade is None else {})
@@ -134,16 +136,18 @@ def reconstruction_figure(
 
 
 @torch.no_grad()
-def latents_figure(vae: DiscreteVAE, x: Tensor, shade: Shade | None = None) -> Figure:
+def latents_figure(
+    vae: DiscreteVAE, x: Tensor, shade: Shade | None = None, code: Tensor | None = None
+) -> Figure:
     """Each latent varied alone: row d shows E[x|z] for z_d = 0 to K - 1, the others as encoded.
 
     Args:
         vae: the model.
-        x: (H, W), (1, H, W) or (3, H, W), the image whose most probable code is varied. In each
-            row that code is framed.
+        x: (H, W), (1, H, W) or (3, H, W), the image whose code is varied, and framed in each row.
         shade: how to show values that are not zeros and ones in [0, 1]; None for zeros and ones.
+        code: (D, K) one-hot, the code of the image; None for the most probable of q(z|x).
     """
-    code = vae.mode(x[None])[0]  # (D, K)
+    code = vae.mode(x[None])[0] if code is None else code  # (D, K)
     index = code.argmax(-1)
     num_latents, num_categories = code.shape
     varied = index.expand(num_latents, num_categories, num_latents).clone()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pyro_dvae.evaluation import Profile, profile
+from pyro_dvae.evaluation import PosteriorName, Profile, profile
 from pyro_dvae.runs.named import beside, column_names, label_column
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.rows import PreparedRows
@@ -15,7 +15,13 @@ from pyro_dvae.vae import DiscreteVAE
 
 
 def profile_rows(
-    vae: DiscreteVAE, data: DataRecord, rows: PreparedRows, num_typical: int = 3
+    vae: DiscreteVAE,
+    data: DataRecord,
+    rows: PreparedRows,
+    num_typical: int = 3,
+    *,
+    posterior: PosteriorName | None = None,
+    refine: int | None = None,
 ) -> Profile:
     """What `Run.profile` returns.
 
@@ -24,6 +30,8 @@ def profile_rows(
         data: the record of the run's data.
         rows: the rows that tell what the categories mean.
         num_typical: rows to name per category.
+        posterior: which q(z|x) counts a row for a category; as of `pyro_dvae.profile`.
+        refine: sweeps of coordinate ascent; as of `pyro_dvae.profile`.
 
     Raises:
         ValueError: the data are no table.
@@ -51,5 +59,7 @@ def profile_rows(
         class_names=classes,
         row_names=None if numbers is None else [str(name) for name in numbers],
         num_typical=num_typical,
+        posterior=posterior,
+        refine=refine,
     )
     return replace(found, class_column=label_column(data))

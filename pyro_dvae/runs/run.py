@@ -10,13 +10,19 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.defaults import ANOMALY_SCORE
-from pyro_dvae.evaluation import AnomalyScore, Profile
+from pyro_dvae.evaluation import AnomalyScore, PosteriorName, Profile, inference_of
 from pyro_dvae.runs.anomalies import anomaly_rows
 from pyro_dvae.runs.config import model_code
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.profiled import profile_rows
 from pyro_dvae.runs.rows import PreparedRows, prepared_rows
-from pyro_dvae.runs.scores import Bound, encode_blocks, score_rows
+from pyro_dvae.runs.scores import (
+    Bound,
+    encode_blocks,
+    posterior_labels,
+    refuse_unused,
+    score_rows,
+)
 from pyro_dvae.runs.settings import read_config, trusted_config
 from pyro_dvae.runs.weights import built, read_weights, without_numbers
 from pyro_dvae.semi_supervised import SemiSupervisedVAE
@@ -73,19 +79,37 @@ class Run(RunInfo):
             gaps=gaps,
         )
 
-    def encode(self, what: Any, *, probabilities: bool = False, key: str | None = None) -> Tensor:
+    def encode(
+        self,
+        what: Any,
+        *,
+        probabilities: bool = False,
+        key: str | None = None,
+        labels: Any = None,
+        posterior: PosteriorName | None = None,
+        refine: int | None = None,
+    ) -> Tensor:
         """The most probable code of each datum, as the command line writes it.
 
         Args:
             what: as for `rows`.
             probabilities: return the probabilities q(z|x) of the categories in place of codes.
             key: as for `rows`.
+            labels: as for `rows`. Refined and exact posteriors need them if p(z) is p(z|y).
+            posterior: q(z|x): the guide's, "encoder"; "refined" by coordinate ascent on the ELBO
+                (`pyro_dvae.refine`); or p(z|x), "exact", if all codes can be summed over. None for
+                "refined" if `refine` is given, else the guide's.
+            refine: sweeps of coordinate ascent; None for 5.
 
         Returns:
             (N, D) categories 0 to K - 1, int64; or (N, D, K) probabilities, float32.
         """
-        blocks = encode_blocks(self.vae, self.rows(what, key=key).x, probabilities=probabilities)
-        return torch.cat(list(blocks))
+        inference = inference_of(posterior, refine, self.config.seed)
+        is_labelled = inference.posterior != "encoder"
+        rows = self.rows(what, labels=labels, key=key, labelled=is_labelled)
+        known = posterior_labels(self.vae, self.config, rows, inference)
+        options: Any = {"probabilities": probabilities, "inference": inference}
+        return torch.cat(list(encode_blocks(self.vae, rows.x, known, **options)))
 
     def score(
         self,
@@ -97,6 +121,8 @@ class Run(RunInfo):
         importance_samples: int = 100,
         seed: int | None = None,
         key: str | None = None,
+        posterior: PosteriorName | None = None,
+        refine: int | None = None,
     ) -> Tensor:
         """How usual each datum is, in nats: the data with the lowest scores surprise most.
 
@@ -110,13 +136,22 @@ class Run(RunInfo):
             importance_samples: k, the codes drawn per datum for the importance-weighted bound.
             seed: of the draws; None for the run's.
             key: as for `rows`.
+            posterior: as for `encode`. It stands for bound="elbo" if neither a bound nor a score is
+                given. With bound="importance", codes are drawn from it.
+            refine: as for `encode`.
 
         Returns:
             (N,) nats, in the order of the data.
 
         Raises:
-            ValueError: both `bound` and `by` are given, or there is no such score.
+            ValueError: both `bound` and `by` are given, or there is no such score; or q(z|x) is
+                named for a score that does not depend on it.
         """
+        inference = None
+        if posterior is not None or refine is not None:
+            inference = inference_of(posterior, refine, self.config.seed if seed is None else seed)
+            bound = "elbo" if bound is None and by is None else bound
+            refuse_unused(bound, by)
         if bound is not None and by is not None:
             raise ValueError(
                 f"Expected a bound or a score; got {bound!r} and {by!r}. Leave one out."
@@ -124,7 +159,9 @@ class Run(RunInfo):
         rows = self.rows(what, labels=labels, key=key, labelled=True)
         draws: dict[str, Any] = {"importance_samples": importance_samples, "seed": seed}
         if bound is not None:
-            return score_rows(self.vae, self.config, rows, bound, **draws).values
+            return score_rows(
+                self.vae, self.config, rows, bound, **draws, inference=inference
+            ).values
         by = by or ANOMALY_SCORE
         return anomaly_rows(self, rows, by, **draws).values
 
@@ -135,6 +172,8 @@ class Run(RunInfo):
         labels: Any = None,
         key: str | None = None,
         num_typical: int = 3,
+        posterior: PosteriorName | None = None,
+        refine: int | None = None,
     ) -> Profile:
         """What the categories of each latent mean, told by the rows of a table, as they are stored.
 
@@ -146,12 +185,16 @@ class Run(RunInfo):
             key: as for `rows`.
             num_typical: typical rows to name per category. A row without a name has its number in
                 the run's data, or in the file.
+            posterior: which q(z|x) counts a row for a category; as for `encode`.
+            refine: as for `encode`.
 
         Raises:
             ValueError: the data are no table.
         """
         rows = self.rows(what, labels=labels, key=key)
-        return profile_rows(self.vae, self.data, rows, num_typical)
+        return profile_rows(
+            self.vae, self.data, rows, num_typical, posterior=posterior, refine=refine
+        )
 
     def class_number(self, label: str) -> int:
         """The class that a prior conditional on labels knows by a name.

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
 from pyro_dvae.checks import one_of
-from pyro_dvae.codes import MAX_CODES, ROWS, num_codes
-from pyro_dvae.evaluation import datum_terms
-from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.evaluation import Inference, datum_terms, found_posteriors
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.rows import PreparedRows, model_labels
 from pyro_dvae.vae import DiscreteVAE
@@ -20,24 +17,48 @@ Bound = Literal["elbo", "importance", "exact"]
 """What data are scored by."""
 
 
-def encode_blocks(vae: DiscreteVAE, x: Any, *, probabilities: bool = False) -> Iterator[Tensor]:
+def encode_blocks(
+    vae: DiscreteVAE,
+    x: Any,
+    labels: Tensor | None = None,
+    *,
+    probabilities: bool = False,
+    inference: Inference | None = None,
+) -> Iterator[Tensor]:
     """The most probable code of each datum, or all of q(z|x), block by block on the CPU.
 
     Args:
         vae: the model.
         x: (N, *event_shape), what the likelihood takes: a tensor, or what serves rows by slices.
+        labels: (N,) of `posterior_labels`; None if there are none.
         probabilities: yield the probabilities of the categories in place of codes.
+        inference: how q(z|x) is found; None for the guide's.
 
     Yields:
         (B, D) categories 0 to K - 1, int64; or (B, D, K) probabilities, float32.
     """
-    weight = next(vae.parameters())
-    for start in range(0, len(x), ROWS):
-        rows = x[start : start + ROWS].to(weight)
-        with torch.no_grad():
-            q = vae.posterior(rows)
-            posterior = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
-            yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
+    for posterior in found_posteriors(vae, x.to(next(vae.parameters())), labels, inference):
+        yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
+
+
+def posterior_labels(
+    vae: DiscreteVAE, config: Config, rows: PreparedRows, inference: Inference
+) -> Tensor | None:
+    """The labels that q(z|x) depends on, on the model's device; None if there are none.
+
+    Args:
+        vae: the model.
+        config: the run's settings.
+        rows: the data.
+        inference: how q(z|x) is found.
+
+    Raises:
+        ValueError: p(z) is conditional on labels, which the posterior needs and the data lack.
+    """
+    if inference.posterior == "encoder" or not vae.takes_labels:
+        return None
+    labels = model_labels(config, rows.labels, rows.name)
+    return None if labels is None else labels.to(next(vae.parameters()).device)
 
 
 class Scores(NamedTuple):
@@ -59,6 +80,7 @@ def score_rows(
     *,
     importance_samples: int = 100,
     seed: int | None = None,
+    inference: Inference | None = None,
 ) -> Scores:
     """The ELBO, the importance-weighted bound or log p(x) of each datum, in nats.
 
@@ -69,6 +91,7 @@ def score_rows(
         bound: "elbo"; "importance" for the importance-weighted bound; or "exact" for log p(x).
         importance_samples: k, the codes drawn per datum for the importance-weighted bound.
         seed: of the draws; None for the run's.
+        inference: how q(z|x) is found; None for the guide's. Log p(x) does not depend on it.
 
     Raises:
         ValueError: the model takes labels, and does not get them; or there are too many codes for
@@ -87,6 +110,7 @@ def score_rows(
         num_samples=16,
         batch_size=256,
         seed=config.seed if seed is None else seed,
+        inference=inference,
     )
     known = {
         "elbo": terms.elbo,
@@ -96,3 +120,18 @@ def score_rows(
     values, variances = known[names[bound]], terms.variances.get(names[bound])
     assert values is not None
     return Scores(values.cpu(), None if variances is None else variances.cpu(), terms.prior_error)
+
+
+def refuse_unused(bound: Bound | None, by: str | None) -> None:
+    """Raise a ValueError if a posterior is named for a score that does not depend on it.
+
+    Args:
+        bound: the bound that data are scored by, or None.
+        by: the score of `anomaly_scores`, or None.
+    """
+    if by is not None or bound == "exact":
+        score = f"bound={bound!r}" if by is None else f"by={by!r}"
+        raise ValueError(
+            f"Expected bound='elbo' or bound='importance' with posterior=... or refine=...; got "
+            f"{score}, which does not take one. Leave it out."
+        )

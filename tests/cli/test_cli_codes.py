@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,12 @@ def _numbers(path: str) -> tuple[list[str], np.ndarray]:
     return header.split(","), np.array([line.split(",") for line in lines], float)
 
 
+def _assert_same(figure: Figure, expected: Figure) -> None:
+    for axes, same in zip(figure.axes, expected.axes, strict=True):
+        ours, theirs = (a.get_images()[0].get_array() for a in (axes, same))
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
 @pytest.mark.parametrize("part", ["test", "validation"])
 def test_codes_of_a_part(pdvae: Run, run_folder: Path, part: str) -> None:
     run, (x, _, labels) = load_run(run_folder), _part(part)
@@ -93,6 +100,58 @@ def test_probabilities(pdvae: Run, run_folder: Path) -> None:
         status, _, err = pdvae("decode", run_folder, path, "-o", "images.npz")
         assert (status, err.count("\n")) == (2, 1)
         assert "as category indices" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"refine": 1}, "refined q(z|x) (1 sweep)"),
+        ({"posterior": "refined"}, "refined q(z|x) (5 sweeps)"),
+        ({"posterior": "exact"}, "exact q(z|x)"),
+    ],
+)
+def test_codes_and_scores_of_other_posteriors(
+    pdvae: Run,
+    run_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: Any,
+    words: str,
+) -> None:
+    run, given = load_run(run_folder), [f"--{name}={value}" for name, value in options.items()]
+    status, out, err = pdvae("encode", run_folder, "-o", "codes.csv", *given)
+    assert (status, err, f" by the {words}; " in out) == (0, "", True)
+    codes = run.encode("test", **options)
+    assert (_numbers("codes.csv")[1][:, 2 : 2 + 2] == codes.numpy()).all()
+    x = _part("test").x
+    log_p = evaluate(run.vae, x, posterior="exact").elbo
+    status, out, err = pdvae("score", run_folder, *given, "-o", "scores.csv")
+    assert (status, err, f"ELBO by the {words} of 1000" in out) == (0, "", True)
+    elbo = run.score("test", **options)
+    assert elbo.mean().item() <= log_p + 1e-9
+    assert elbo.mean() > run.score("test", "elbo").mean()
+    assert f"mean {elbo.mean():.2f} nats" in out
+    code, grey = torch.nn.functional.one_hot(codes, 3).float(), load_images("mnist-sample").test
+    shown: list[Figure] = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: shown.append(figure))
+    out = pdvae("traverse", run_folder, "--index", 7, *given)[1]
+    assert f"image 7 of the test part of mnist-sample by the {words}; " in out
+    _assert_same(shown[-1], plots.latents_figure(run.vae, x[7], code=code[7]))
+    out = pdvae("reconstruct", run_folder, "-n", 3, *given)[1]
+    assert f"at their most probable codes by the {words}; " in out
+    images = plots.reconstruction_figure(run.vae, grey[:3] / 255, x[:3], codes=code[:3])
+    _assert_same(shown[-1], images)
+
+
+def test_posteriors_that_are_refused(pdvae: Run, run_folder: Path) -> None:
+    for command, options, words in (
+        ("encode", ["-o", "c.csv", "--refine", 2, "--posterior", "exact"], "Expected --refine 2"),
+        ("score", ["--refine", 2, "--bound", "exact"], "Expected --bound elbo or --bound import"),
+        ("score", ["--posterior", "exact", "--by", "ratio"], "got --by ratio"),
+        ("score", ["--refine", 2, "--explain", 0], "Expected --explain without"),
+        ("traverse", ["--refine", 0], "Invalid value for '--refine'"),
+    ):
+        status, out, err = pdvae(command, run_folder, *options)
+        assert (status, out, words in err, err.count("\n")) == (2, "", True, 1), err
 
 
 @pytest.mark.parametrize("codes", ["codes.csv", "codes.npz"])
@@ -297,9 +356,7 @@ def test_pictures_show_what_was_asked_for(
     ):
         command, *options = arguments
         assert pdvae(command, run_folder, *options, "-o", "out.png")[0] == 0
-        for axes, same in zip(shown[-1].axes, expected.axes, strict=True):
-            ours, theirs = (a.get_images()[0].get_array() for a in (axes, same))
-            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+        _assert_same(shown[-1], expected)
 
 
 def test_newest_run_is_the_default(pdvae: Run, run_folder: Path) -> None:

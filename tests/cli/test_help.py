@@ -86,9 +86,10 @@ def test_options_of_one_name_have_the_same_words() -> None:
                 words[parameter.opts[0]].add(parameter.help.partition(" If left out:")[0])
     differ = {option for option, texts in words.items() if len(texts) > 1}
     # These mean different things: what is written, of which model, how many of what, and how rows
-    # are kept apart or which of them are looked at.
+    # are kept apart or which of them are looked at; and sweeps that are used, or compared.
     own = {"--batch-size", "--data", "--data-dir", "--force", "--input", "--iw-samples", "--num"}
-    assert differ <= own | {"--means", "--draws", "--output", "--probabilities", "--split"}
+    own |= {"--means", "--draws", "--output", "--probabilities", "--refine", "--split"}
+    assert differ <= own
 
 
 def test_options_of_fit_are_in_groups(show: Callable[..., str]) -> None:

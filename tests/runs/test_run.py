@@ -13,7 +13,7 @@ import pandas
 import pytest
 import torch
 
-from pyro_dvae import Config, Evaluation, datum_scores, evaluate, load_run
+from pyro_dvae import Config, Evaluation, datum_scores, evaluate, load_run, refine
 from pyro_dvae.data import open_source
 from pyro_dvae.recipe import model_recipe, training_recipe
 from pyro_dvae.runs import (
@@ -138,6 +138,28 @@ def test_another_file_is_read_as_the_data_were(run: Path) -> None:
     assert torch.equal(part.x[:], loaded.data.splits().part("test").x)
     with pytest.raises(ValueError, match="Expected train, validation, test, or a file"):
         loaded.rows("nonsense")
+
+
+def test_posteriors_of_a_run(run: Path) -> None:
+    loaded = load_run(run)
+    x = loaded.rows("train").x[:]
+    exact = loaded.encode("train", posterior="exact", probabilities=True)
+    for sweeps in (1, 5):
+        refined = refine(loaded.vae, x, sweeps)
+        assert torch.equal(loaded.encode("train", refine=sweeps), refined.mode)
+        elbo = loaded.score("train", refine=sweeps)
+        torch.testing.assert_close(elbo, refined.elbo)
+    log_p = loaded.score("train", posterior="exact")
+    torch.testing.assert_close(log_p, loaded.score("train", "exact"))
+    assert (elbo <= log_p + 1e-9).all()
+    profiles = {name: loaded.profile(posterior=name) for name in ("encoder", "exact")}
+    torch.testing.assert_close(profiles["exact"].sizes, exact.double().sum(0))
+    assert torch.equal(profiles["encoder"].sizes, loaded.profile().sizes)
+    with pytest.raises(ValueError, match="Expected refine=2 with posterior='refined'"):
+        loaded.encode("train", refine=2, posterior="exact")
+    for options in ({"by": "ratio"}, {"bound": "exact"}):
+        with pytest.raises(ValueError, match="Expected bound='elbo' or bound='importance'"):
+            loaded.score("train", **options, posterior="exact")
 
 
 def test_values_are_prepared_as_a_file_is(run: Path) -> None:
