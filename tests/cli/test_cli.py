@@ -19,11 +19,20 @@ Run = Callable[..., tuple[int, str, str]]
 
 SMALL = ("--data", "mnist-sample", "--batch-size", "1000", "--latents", "2", "--categories", "3")
 SMALL += ("--hidden", "16")
+TINY = ("--data", "d.npy", *SMALL[2:])
+"""Beside the fixture `tiny`; where the data do not matter, it takes a quarter of the time."""
 
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
+
+
+@pytest.fixture
+def tiny(pdvae: Run) -> Run:
+    """Run the command beside 300 grey images of 8 x 8."""
+    np.save("d.npy", np.random.default_rng(0).integers(0, 256, (300, 8, 8), np.uint8))
+    return pdvae
 
 
 def test_fit_then_sample(pdvae: Run) -> None:
@@ -73,9 +82,9 @@ def test_fit_then_sample(pdvae: Run) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_same_seed_same_weights(pdvae: Run) -> None:
+def test_same_seed_same_weights(tiny: Run) -> None:
     for name in ("a", "b"):
-        assert pdvae("fit", name, "--epochs", "1", "--seed", "3", *SMALL)[0] == 0
+        assert tiny("fit", name, "--epochs", "1", "--seed", "3", *TINY)[0] == 0
     assert Path("a/weights.safetensors").read_bytes() == Path("b/weights.safetensors").read_bytes()
 
 
@@ -89,8 +98,8 @@ def test_same_seed_same_weights(pdvae: Run) -> None:
     ],
 )
 @pytest.mark.usefixtures("no_pictures")
-def test_estimators_say_what_their_value_is(pdvae: Run, estimator: str, said: str) -> None:
-    status, out, _ = pdvae("fit", "run", "--epochs", "1", "--estimator", estimator, *SMALL)
+def test_estimators_say_what_their_value_is(tiny: Run, estimator: str, said: str) -> None:
+    status, out, _ = tiny("fit", "run", "--epochs", "1", "--estimator", estimator, *TINY)
     assert status == 0
     assert f", {estimator} with 1 particles" in out
     assert said in out
@@ -122,10 +131,10 @@ def test_gradients(pdvae: Run) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_patience(pdvae: Run) -> None:
-    arguments = ["fit", "run", "--epochs", "30", "--patience", "1", "--lr", "0.3", *SMALL]
+def test_patience(tiny: Run) -> None:
+    arguments = ["fit", "run", "--epochs", "30", "--patience", "1", "--lr", "0.3", *TINY]
     arguments += ["--annealing", "1"]  # while beta falls, nothing stops
-    status, out, _ = pdvae(*arguments)
+    status, out, _ = tiny(*arguments)
     assert status == 0
     assert "stopped: no better validation ELBO for 1 epochs" in out
 
@@ -134,8 +143,9 @@ def test_patience(pdvae: Run) -> None:
     run = load_run(Path("run"))
     assert run.epoch == best["epoch"] == len(lines) - 1
     test = json.loads(Path("run/evaluation.json").read_text())["test"]
-    pixels = load_images("mnist-sample").test
-    scores = evaluate(run.vae, BinaryImages(pixels, "dynamic").fixed(0))
+    x = run.data.splits().test
+    assert x is not None
+    scores = evaluate(run.vae, x)
     assert (test["epoch"], test["elbo"]) == (run.epoch, pytest.approx(scores.elbo, rel=1e-6))
 
 

@@ -185,7 +185,7 @@ def test_an_interrupted_run_leaves_pictures(
 def test_pictures_of_the_best_epochs_leave_the_training_as_it_is(
     pdvae: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pdvae("fit", "without", *SMALL, "--epochs=3")[0] == 0
+    assert pdvae("fit", "without", *SMALL, "--epochs=2")[0] == 0
     drawn = []
 
     def draw(*arguments: Any, quiet: bool = False) -> None:
@@ -194,13 +194,13 @@ def test_pictures_of_the_best_epochs_leave_the_training_as_it_is(
 
     monkeypatch.setattr(train, "_draw", draw)
     monkeypatch.setattr(train, "_SHARE", 1e9)
-    assert pdvae("fit", "with", *SMALL, "--epochs=3")[0] == 0
+    assert pdvae("fit", "with", *SMALL, "--epochs=2")[0] == 0
     best = [record for record in load_run(Path("with")).metrics if record.is_best]
     assert drawn == [True] * len(best) + [False]
     same_end(Path("without"), Path("with"))
     drawn.clear()
     monkeypatch.setattr(train, "_SHARE", 1e-9)  # there is no time
-    assert pdvae("fit", "again", *SMALL, "--epochs=3")[0] == 0
+    assert pdvae("fit", "again", *SMALL, "--epochs=2")[0] == 0
     assert drawn == [False]
 
 

@@ -15,6 +15,7 @@ from matplotlib.image import imread
 from pdvae_cli.main import main
 
 from pyro_dvae import load_run
+from pyro_dvae.data import SubsetRows
 from pyro_dvae.defaults import ANOMALY_SCORE
 from pyro_dvae.evaluation import AnomalyScore, anomaly_scores, explain
 from pyro_dvae.runs.beside import training_data
@@ -44,10 +45,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         write_table("birds.csv", 300, 0)
         np.save("counts.npy", np.random.default_rng(0).integers(5, size=(60, 3)))
+        grey = np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)
+        np.save("images.npy", grey)
         small = ["--hidden=8", "--latents=2", "--categories=3"]
         for options in (
-            ["birds", "--data=birds.csv", "--likelihood=mixed", "--epochs=60", *small],
-            ["images", "--data=mnist-sample", "--epochs=1", "--batch-size=1000", *small],
+            ["birds", "--data=birds.csv", "--likelihood=mixed", "--epochs=25", "--lr=0.02", *small],
+            ["images", "--data=images.npy", "--epochs=1", *small],
             ["words", "--data=counts.npy", "--likelihood=multinomial", "--epochs=1", *small],
         ):
             with pytest.raises(SystemExit) as stop:
@@ -149,13 +152,16 @@ def test_rows_are_those_of_the_runs_data(pdvae: Run) -> None:
 
 
 def test_an_image_is_explained(pdvae: Run) -> None:
-    status, out, err = pdvae("score", "images", "--explain", "3", "-o", "map.png", "--top", 4)
-    assert (status, err) == (0, "")
-    assert out.startswith("map.png: row 3 of the test part of mnist-sample")
-    assert imread("map.png").shape[1] > 800
     run = load_run("images")
-    found = explain(run.vae, run.rows("test").x[3:4])
-    place = divmod(int(found.values[0].argmax()), 28)
+    rows = run.rows("test")
+    assert isinstance(rows.stored, SubsetRows)
+    row = int(rows.stored.index[3])
+    status, out, err = pdvae("score", "images", "--explain", row, "-o", "map.png", "--top", 4)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"map.png: row {row} of the test part of images.npy")
+    assert imread("map.png").shape[1] > 800
+    found = explain(run.vae, rows.x[3:4])
+    place = divmod(int(found.values[0].argmax()), 8)
     line = out.splitlines()[2].split()
     assert line[0] == f"{place[0]},{place[1]}"
     assert float(line[1]) == 1 - float(line[2])
