@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped, unused-ignore]
 import torch
-from text_counts import count_words, docstrings
+from text_counts import count_all, docstrings_and_files
 
 from pyro_dvae.data import open_source
 
@@ -132,9 +132,17 @@ def digits(args: argparse.Namespace) -> RealData:
 
 def words(args: argparse.Namespace) -> RealData:
     """The 600 most frequent words of 2,000 docstrings of Python's standard library."""
+    return replace(words_of_files(args), labels=None)
+
+
+def words_of_files(args: argparse.Namespace) -> RealData:
+    """The same docstrings; the label is the name of the file that a docstring is from."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    counts, _ = count_words(list(docstrings(folder, 2000)), 600)
-    return RealData(counts.numpy().astype(float), "words", {"likelihood": "multinomial"})
+    texts, files = zip(*docstrings_and_files(folder, 2000), strict=True)
+    counts = count_all(list(texts), 600)[0].numpy().astype(float)
+    kept = counts.sum(1) >= 3
+    labels = np.array(files)[kept]
+    return RealData(counts[kept], "words", {"likelihood": "multinomial"}, labels=labels)
 
 
 def of_images(name: str) -> Callable[[argparse.Namespace], RealData]:

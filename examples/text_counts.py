@@ -44,6 +44,11 @@ STOP = re.compile(
 
 def docstrings(folder: Path, num: int) -> Iterator[str]:
     """The first docstrings of at least 60 characters below a folder; nothing is imported."""
+    return (text for text, _ in docstrings_and_files(folder, num))
+
+
+def docstrings_and_files(folder: Path, num: int) -> Iterator[tuple[str, str]]:
+    """Those docstrings, each with the name of its file."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for path in sorted(folder.glob("*.py")) + sorted(folder.glob("[a-z]*/*.py")):
         if num <= 0:
@@ -58,7 +63,7 @@ def docstrings(folder: Path, num: int) -> Iterator[str]:
             text = ast.get_docstring(node) if isinstance(node, kinds) else None
             if text is not None and len(text) >= 60 and num > 0:
                 num -= 1
-                yield text
+                yield text, path.name
 
 
 def count_words(documents: list[str], size: int) -> tuple[Tensor, list[str]]:
@@ -67,6 +72,12 @@ def count_words(documents: list[str], size: int) -> tuple[Tensor, list[str]]:
     Returns:
         (N, V) counts in the N documents that have at least three of these words, and the V words.
     """
+    counts, vocabulary = count_all(documents, size)
+    return counts[counts.sum(1) >= 3], vocabulary
+
+
+def count_all(documents: list[str], size: int) -> tuple[Tensor, list[str]]:
+    """Counts as those of `count_words`, of all documents."""
     words = [re.findall(r"[a-z]{3,}", text.lower()) for text in documents]
     total = Counter(word for document in words for word in document if not STOP.fullmatch(word))
     vocabulary = [word for word, _ in total.most_common(size)]
@@ -76,7 +87,7 @@ def count_words(documents: list[str], size: int) -> tuple[Tensor, list[str]]:
         for word in document:
             if word in place:
                 row[place[word]] += 1
-    return counts[counts.sum(1) >= 3], vocabulary
+    return counts, vocabulary
 
 
 def main() -> None:

@@ -30,11 +30,29 @@ def test_no_row_of_the_class_is_trained_on() -> None:
     example, sets = load("anomaly"), load("real_sets")
     labels = np.arange(100) % 3
     data = sets.RealData(np.zeros((100, 2)), ["real"] * 2, {}, labels=labels)
-    train, usual, unusual = example.parts(data, 1, seed=0)
+    train, usual, unusual = example.parts(data, 1, seed=0, images=1)
     assert sorted([*train, *usual, *unusual]) == list(range(100))
     assert (labels[unusual] == 1).all()
     assert (labels[np.concatenate([train, usual])] != 1).all()
     assert len(usual) == 13
+
+
+def test_no_model_sees_the_column_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    example, sets = load("anomaly"), load("real_sets")
+    x = np.array([[1.5, 0.0, 7.0], [2.5, 1.0, 8.0], [3.5, 0.0, 9.0]])
+    names, kinds = ["Weight", "Origin", "Power"], ["real", "level", "real"]
+    cars = sets.RealData(x, kinds, {}, names, words={"Origin": ["Europe", "Japan"]})
+    monkeypatch.setitem(example.DATA, "cars", lambda _: cars)
+    found = example.with_classes("cars", None)
+    assert (found.names, found.kinds) == (["Weight", "Power"], ["real", "real"])
+    assert found.x.tolist() == x[:, [0, 2]].tolist()
+    assert found.labels.tolist() == ["Europe", "Japan", "Europe"]
+
+
+def test_a_score_that_a_likelihood_does_not_have_is_left_out() -> None:
+    cells = load("anomaly").cells
+    assert cells([[0.5, np.nan]]) == ["0.500", ""]
+    assert cells([[0.5, np.nan], [0.7, np.nan]]) == ["0.600 ± 0.100", ""]
 
 
 @pytest.mark.slow
