@@ -44,6 +44,7 @@ def fit(
     dropout: fit_options.DropoutOption = DEFAULTS.dropout,
     encoder: fit_options.EncoderOption = DEFAULTS.encoder,
     decoder: fit_options.DecoderOption = DEFAULTS.decoder,
+    start: options.StartOption = DEFAULTS.start,
     epochs: options.EpochsOption = DEFAULTS.epochs,
     patience: options.PatienceOption = DEFAULTS.patience or 0,
     batch_size: options.BatchSizeOption = DEFAULTS.batch_size,

@@ -108,6 +108,15 @@ PriorOption = Annotated[
 # --- Training ---
 
 EpochsOption = Annotated[int, training(help="The largest number of epochs to train.")]
+StartOption = Annotated[
+    str | None,
+    training(
+        metavar="NAME",
+        help="Where the first weights come from: random, or mixture for those with which a model "
+        "of one latent is a mixture fitted by EM. If left out: a mixture where --latents is 1 and "
+        "there are fewer than 5 training rows per category, else random.",
+    ),
+]
 PatienceOption = Annotated[
     int,
     training(

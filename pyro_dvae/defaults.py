@@ -31,6 +31,8 @@ ANOMALY_SCORE: Literal["log-prob"] = "log-prob"
 `examples/anomaly.py`, on eight data sets, it was the best of ours together with "conditional"."""
 LABELLED_SHARE = 0.1
 """The least share of the data of an epoch that have a label, for a new model with classes."""
+STARTS = ("random", "mixture")
+"""What `start` may be."""
 LONG_RUN = 20_000
 """The number of training steps from which on compiling repays: it takes seconds, and saves a tenth
 of each step."""
@@ -66,6 +68,10 @@ class TrainingSettings:
     the CPU, where that is possible and at least 20,000 steps are to come."""
     bfloat16: bool = False
     """Whether the encoder and the decoder compute in bfloat16 in training steps."""
+    start: str | None = None
+    """Where the weights of a new model come from: "random", or "mixture" for those with which a
+    model of one latent is a mixture fitted by EM. None means a mixture for fewer than 5 training
+    data per category, where the objective is log p(x); see `start_from_mixture`."""
     seed: int = 0
     """The seed of the model and its training: of all that is random, except for the data."""
     split_seed: int = 0

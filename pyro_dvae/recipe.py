@@ -25,8 +25,15 @@ LEAST_ANNEALING = 400
 """The least steps of annealing."""
 MOST_NUMBERS = 2**18
 """The most numbers, K^D P, for which a training step sums over all codes: some milliseconds."""
+FEW_PER_CATEGORY = 5
+"""With fewer training data per category than this, a model of one latent starts from a mixture."""
 _NEEDS_BETA = ("beta", "free_bits", "annealing", "initial_beta")
 _NEEDS_DRAWS = ("num_particles", "temperature", "baseline", "compile")
+
+
+def is_few(num_data: int, num_elements: int) -> bool:
+    """Whether data of N rows of P elements are few."""
+    return num_data * num_elements <= FEW_VALUES
 
 
 def training_recipe(
@@ -49,7 +56,7 @@ def training_recipe(
         return max(usual, math.ceil(least / steps))
 
     averaged = min(1_000, max(100, 2 * steps))
-    few = num_data * num_elements <= FEW_VALUES
+    few = is_few(num_data, num_elements)
     return {
         "epochs": epochs_of(LEAST_STEPS, RunSettings.epochs),
         "patience": epochs_of(LEAST_PATIENCE, PATIENCE),
@@ -74,7 +81,7 @@ def model_recipe(num_data: int, num_elements: int, named: Collection[str]) -> di
     Returns:
         Settings of `Config`, by name; none of them is named.
     """
-    if num_data * num_elements > FEW_VALUES:
+    if not is_few(num_data, num_elements):
         return {}
     found: dict[str, Any] = {}
     if not {"num_latents", "num_categories"} & set(named):
@@ -99,8 +106,22 @@ def estimator_recipe(
     Returns:
         Settings of `Config`, by name; none of them is named.
     """
-    few = num_data * num_elements <= FEW_VALUES and num_codes * num_elements <= MOST_NUMBERS
+    few = is_few(num_data, num_elements) and num_codes * num_elements <= MOST_NUMBERS
     if not few or {"estimator", *_NEEDS_BETA, *_NEEDS_DRAWS} & set(named):
         return {}
     found = {"estimator": "marginal", "prior": "learned"}
     return {name: value for name, value in found.items() if name not in named}
+
+
+def starts_from_mixture(num_data: int, num_elements: int, num_categories: int) -> bool:
+    """Whether a model of one latent starts from a mixture, by the size of few data.
+
+    With few data per category, the networks learn the training data by heart before each category
+    has found its part of them. With more, a random start is as good or slightly better.
+
+    Args:
+        num_data: N, the number of data to train on.
+        num_elements: P, the number of elements of a datum.
+        num_categories: K.
+    """
+    return is_few(num_data, num_elements) and num_data < FEW_PER_CATEGORY * num_categories

@@ -76,6 +76,9 @@ class CategoricalVAE(TableEstimator):
             as many as make 400 steps, but 0 for an estimator without beta.
         initial_beta: the weight of the KL term before the first step, where it is annealed; None
             for 4.
+        start: where the weights come from: "random"; or "mixture", for one latent, from a mixture
+            that EM fits. None for a mixture where num_latents is 1 and there are fewer than 5
+            training rows per category.
         validation: the share of X, or the number of its rows, that is kept apart for the validation
             ELBO; 0 for none; None for 5 %, but at least 200 rows or a fifth. Rows that are equal
             to one another are kept in one part, unless they are equal by chance; see
@@ -138,6 +141,7 @@ class CategoricalVAE(TableEstimator):
         averaging: float | None = None,
         annealing: int | None = None,
         initial_beta: float | None = None,
+        start: str | None = None,
         validation: float | None = None,
         binarize: str | None = None,
         range: tuple[float, float] | None = None,
@@ -169,6 +173,7 @@ class CategoricalVAE(TableEstimator):
         self.averaging = averaging
         self.annealing = annealing
         self.initial_beta = initial_beta
+        self.start = start
         self.validation = validation
         self.binarize = binarize
         self.range = range

@@ -114,6 +114,7 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
             epochs=config.epochs,
             patience=config.patience,
             progress=self.verbose,
+            start=config.start,
             **config.training,
         )
         self.history_ = list(records)

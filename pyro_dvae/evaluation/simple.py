@@ -168,7 +168,7 @@ def best_mixture(likelihood: Likelihood, train: Tensor, most: int, *, seed: int 
     affordable = int(_MOST_NUMBERS / (_LEAST_STEPS * train.numel() * _cost(likelihood)))
     most = max(1, min(most, len(train) // 4, max(2, affordable)))
     if train.numel() * most > _SMALL:
-        return _fitted(likelihood, train, most, seed)
+        return fit_within_seconds(likelihood, train, most, seed)
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
     held_out = max(1, min(_HELD_OUT, len(train) // 5))
     val, some = train[order[:held_out]], train[order[held_out:]]
@@ -176,13 +176,21 @@ def best_mixture(likelihood: Likelihood, train: Tensor, most: int, *, seed: int 
     for each in sorted({*(2**i for i in range(1, 20) if 2**i < most), most}):
         if len(some) == 0 or worse == 2:
             break
-        value = _fitted(likelihood, some, each, seed).log_prob(val).mean().item()
+        value = fit_within_seconds(likelihood, some, each, seed).log_prob(val).mean().item()
         worse = 0 if value > best else worse + 1
         best, size = max((value, each), (best, size))
-    return _fitted(likelihood, train, size, seed)
+    return fit_within_seconds(likelihood, train, size, seed)
 
 
-def _fitted(likelihood: Likelihood, x: Tensor, size: int, seed: int) -> Mixture:
+def fit_within_seconds(likelihood: Likelihood, x: Tensor, size: int, seed: int) -> Mixture:
+    """`fit_mixture`, with no more steps of EM than take some seconds.
+
+    Args:
+        likelihood: with a maximum in closed form.
+        x: (N, *event).
+        size: C, the number of components.
+        seed: of k-means.
+    """
     steps = int(_MOST_NUMBERS / (x.numel() * size * _cost(likelihood)))
     return fit_mixture(likelihood, x, size, max_steps=max(2, min(_MOST_STEPS, steps)), seed=seed)
 

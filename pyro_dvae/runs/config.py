@@ -22,7 +22,7 @@ from pyro_dvae.checks import (
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data.serve.divide import SPLITS
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
-from pyro_dvae.defaults import ANNEALING, RunSettings
+from pyro_dvae.defaults import ANNEALING, STARTS, RunSettings
 from pyro_dvae.guides import GUIDES
 from pyro_dvae.likelihoods import LIKELIHOODS
 from pyro_dvae.networks import ENCODERS
@@ -77,6 +77,8 @@ class Config(RunSettings):
         at_least("classes", self.num_classes, 0)
         code_shape(self.num_latents, self.num_categories)
         self._check_alpha()
+        if self.start is not None:
+            one_of("start", self.start, STARTS)
         at_least("seed", self.seed, 0)
         at_least("split seed", self.split_seed, 0)
         at_least("epochs", self.epochs, 0)

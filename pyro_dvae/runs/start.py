@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.batches import Batch
 from pyro_dvae.training.fitting import calibrate
+from pyro_dvae.training.mixture_start import resolve_start, start_from_mixture
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
 
@@ -75,7 +77,8 @@ def start_run(
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
     splits = data.splits(source, num_copies=found.num_duplicates)
     _check(config, splits, device)
-    trainer = _trainer(config, splits, device)
+    config = _with_start(config, splits)
+    trainer = _trainer(config, splits, device, fresh=True)
     if compile_step is None and trainer.compile_if_long(config.epochs):
         config = replace(config, compile=True)
     if config.num_particles is None:  # the estimator is the user's own, and has its defaults
@@ -121,7 +124,7 @@ def resume_run(
     source = record.open()
     splits = record.splits(source)
     _check(config, splits, device)
-    trainer = _trainer(config, splits, device)
+    trainer = _trainer(config, splits, device, fresh=False)
     record = _counted(record, source, splits, trainer)
     return RunTrainer(folder, trainer, record, splits, resume=True)
 
@@ -155,13 +158,24 @@ def _check(config: Config, splits: Splits, device: torch.device) -> None:
     check_values(config, splits)
 
 
-def _trainer(config: Config, splits: Splits, device: torch.device) -> Trainer:
-    """The training before its first step."""
+def _with_start(config: Config, splits: Splits) -> Config:
+    """The settings, with the start that the parts of the model and the size of the data allow."""
+    shape = tuple(splits.train.event_shape)
+    if config.start is None and config.num_latents > 1:  # no model is built in vain
+        return replace(config, start="random")
+    size = len(splits.train), math.prod(shape)
+    return replace(config, start=resolve_start(*new_model(config, shape), size, config.start))
+
+
+def _trainer(config: Config, splits: Splits, device: torch.device, *, fresh: bool) -> Trainer:
+    """The training before its first step; the state of a run that is not fresh is still to come."""
     shape = tuple(splits.train.event_shape)
     vae, elbo = new_model(config, shape)
     vae.to(device)
     train: Any = splits.train.to(device)
     calibrate(vae, train, config.seed)  # the state of a resumed run replaces it
+    if fresh and config.start == "mixture":
+        start_from_mixture(vae, train, config.seed)
     if isinstance(vae, SemiSupervisedVAE):
         train = with_copies(config, train)
         vae.alpha *= data_per_label(train)

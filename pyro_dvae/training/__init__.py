@@ -3,6 +3,7 @@
 from pyro_dvae.training.batches import Batch, TrainingData
 from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.labelled import RepeatedLabels
+from pyro_dvae.training.mixture_start import start_from_mixture
 from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
@@ -28,5 +29,6 @@ __all__ = [
     "fit",
     "fit_guide",
     "fit_prior",
+    "start_from_mixture",
     "with_prior",
 ]

@@ -14,6 +14,7 @@ from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.recipe import training_recipe
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
 from pyro_dvae.training.held_out import datum_shape, hold_out
+from pyro_dvae.training.mixture_start import resolve_start, start_from_mixture
 from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.trainer import Trainer
@@ -36,6 +37,7 @@ def fit(
     averaging: float | None = None,
     annealing: int | None = TrainingSettings.annealing,
     initial_beta: float = TrainingSettings.initial_beta,
+    start: str | None = TrainingSettings.start,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
     compiled: bool | None = TrainingSettings.compile,
@@ -88,6 +90,10 @@ def fit(
             from `initial_beta` to that of the ELBO. None means 10 epochs, or as many as make 400
             steps, but 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
+        start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
+            EM fits to the training data, see `start_from_mixture`. None takes a mixture where vae
+            has one latent and the ELBO is a `MarginalELBO`, if there are fewer than 5 training
+            data per category and the parts of vae allow it.
         seed: the seed of everything that is drawn, but for the validation data.
         split_seed: the seed of the choice of the validation data, and of the one draw of their
             random parts. Trainings with other seeds have it in common, so that they compare.
@@ -110,6 +116,8 @@ def fit(
     calibrate(vae, train, seed)
     anneals = isinstance(elbo, DiscreteELBO) and elbo.has_beta
     num_elements = math.prod(datum_shape(vae, train))
+    if resolve_start(vae, elbo, (len(train), num_elements), start) == "mixture":
+        start_from_mixture(vae, train, seed)
     recipe = training_recipe(len(train), num_elements, batch_size, anneals=anneals)
     epochs = recipe["epochs"] if epochs is None else epochs
     trainer = Trainer(
