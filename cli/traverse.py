@@ -13,6 +13,7 @@ from .options import (
     DeviceOption,
     ForceOption,
     KeyOption,
+    PosteriorOf,
     PosteriorOption,
     RefineOption,
     RunArgument,
@@ -77,12 +78,15 @@ def traverse(
     For an image, each row of the picture varies one latent of its code over all K categories, while
     the others stay as they are. The images are the means of p(x|z). For a table, the columns that
     set the rows of each category most apart are printed; the picture and the .csv file show all of
-    them: the mean of each column, or the frequency of each of its levels.
+    them: the mean of each column, or the frequency of each of its levels. A row of a table counts
+    for a category by the exact p(z|x), where that is cheap, or by the q(z|x) of --posterior.
 
     Example: pdvae traverse runs/mnist-d4k8-rloo-1 --index 3 -o traverse.png
     """
     file_for(output, (".png", ".csv"), force)
     with user_errors():
+        from pyro_dvae.runs import profile_posterior
+
         loaded, _ = open_run(run, device, trust_code)
         is_table = len(loaded.event_shape) == 1
         if is_table:
@@ -95,6 +99,9 @@ def traverse(
             only_images(loaded)
             file_for(output, (".png",), force)
         part = "train" if is_table else "test"
+        if is_table and posterior is None and refine is None:
+            shape = loaded.event_shape
+            posterior = PosteriorOf(profile_posterior(loaded.vae, loaded.config, shape))
         inference = asked_posterior(loaded.config, posterior, refine, loaded.config.seed)
         rows = loaded.rows(
             part if data is None else data,

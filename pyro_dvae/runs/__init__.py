@@ -43,7 +43,7 @@ from pyro_dvae.runs.named import (
     number_labels,
 )
 from pyro_dvae.runs.pictures import brightness, example_images, sample_grid, shade_of
-from pyro_dvae.runs.profiled import profile_rows
+from pyro_dvae.runs.profiled import profile_posterior, profile_rows
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.resolve import check_source, resolve_settings
 from pyro_dvae.runs.rows import PreparedRows, model_batch, model_labels
@@ -114,6 +114,7 @@ __all__ = [
     "posterior_labels",
     "predict_rows",
     "preparation_of",
+    "profile_posterior",
     "profile_rows",
     "read_config",
     "read_epochs",

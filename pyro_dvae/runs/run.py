@@ -185,7 +185,8 @@ class Run(RunInfo):
             key: as for `rows`.
             num_typical: typical rows to name per category. A row without a name has its number in
                 the run's data, or in the file.
-            posterior: which q(z|x) counts a row for a category; as for `encode`.
+            posterior: which q(z|x) counts a row for a category, as for `encode`. If neither this
+                nor `refine` is given, it is "exact" where that is cheap.
             refine: as for `encode`.
 
         Raises:

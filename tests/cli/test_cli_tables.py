@@ -200,12 +200,14 @@ def test_traverse_tells_what_the_categories_mean(pdvae: Run, birds: pd.DataFrame
     assert (status, err) == (0, "")
     found = run.profile()
     assert out == (
-        "means.csv, means.png: what the categories mean in the train part of birds.csv; run, "
+        "means.csv, means.png: what the categories mean in the train part of birds.csv by the "
+        "exact q(z|x); run, "
         f"weights of epoch {run.epoch}\n{found}\n"
     )
     assert Path("means.png").stat().st_size > 10_000
     # By the probabilities that `encode` writes, and the rows of the file that it names.
-    assert pdvae("encode", "run", "--data=train", "--probabilities", "-oq.csv")[0] == 0
+    options = ["--data=train", "--probabilities", "--posterior=exact"]
+    assert pdvae("encode", "run", *options, "-oq.csv")[0] == 0
     q = pd.read_csv("q.csv")
     rows = birds.iloc[q["row"]].reset_index(drop=True)
     lines = pd.read_csv("means.csv").set_index(["latent", "category", "column", "level"])

@@ -150,6 +150,18 @@ def test_the_best_start_is_kept() -> None:
     assert (best[1] >= alone[1] - 1e-12).all()
 
 
+def test_the_best_of_several_starts_is_the_best_of_a_grid() -> None:
+    table = 3 * torch.randn(4, 2, 2)
+    start = torch.full((4, 2, 2), 0.5).log()
+    reached = table_ascent(table.flatten(1), start, 200, starts=6)[1]
+    one, two = torch.meshgrid(torch.linspace(0, 1, 101), torch.linspace(0, 1, 101), indexing="ij")
+    q = [torch.stack([part, 1 - part], -1) for part in (one, two)]  # (101, 101, 2)
+    joint = q[0].unsqueeze(-1) * q[1].unsqueeze(-2)
+    elbo = (joint * table[:, None, None] - torch.special.xlogy(joint, joint)).sum((-1, -2))
+    assert (reached >= elbo.flatten(1).amax(1) - 1e-9).all()
+    assert (reached <= table.flatten(1).logsumexp(1)).all()
+
+
 def test_more_starts_never_lower_the_elbo() -> None:
     vae, x = make_vae("mixture"), tiny_data(6)
     by_number = [refine(vae, x, 2, starts=number).elbo for number in (1, 2, 3, 20)]
