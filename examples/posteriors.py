@@ -23,7 +23,9 @@ from real_data import FASHION, SPLIT_SEED, divide, suggested, write
 from real_peers import purity
 from real_sets import DATA
 from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import adjusted_rand_score
+from torch.nn.functional import one_hot
 
 from pyro_dvae import evaluate, load_run, refine
 from pyro_dvae.data import open_source
@@ -31,6 +33,7 @@ from pyro_dvae.evaluation import Inference, posterior_blocks
 from pyro_dvae.runs import start_run
 
 POSTERIORS = ("encoder", "refined", "exact")
+DETAILS = ("log p(x|code)", "information", "accuracy")
 
 
 def codes_of(vae: Any, x: Any, posterior: Any) -> Any:
@@ -39,6 +42,30 @@ def codes_of(vae: Any, x: Any, posterior: Any) -> Any:
     index = torch.cat([found.posterior.mode() for found in blocks]).numpy()
     place = np.unique(index, axis=0, return_inverse=True)[1]
     return np.asarray(place).reshape(-1)
+
+
+def detail(vae: Any, parts: dict[str, Any], labels: dict[str, Any], posterior: Any) -> Any:
+    """How well codes describe rows, and how much each latent tells about the class."""
+    inference, q, modes = Inference(posterior), {}, {}
+    for part, x in parts.items():
+        found = [block.posterior for block in posterior_blocks(vae, x, None, inference)]
+        q[part] = torch.cat([each.marginals().exp().flatten(1) for each in found]).numpy()
+        modes[part] = torch.cat([each.mode() for each in found])
+    num_latents, num_categories = vae.prior_codes().event_shape
+    with torch.no_grad():
+        codes = one_hot(modes["test"], num_categories).to(parts["test"])
+        log_p = vae.decode(codes).log_prob(parts["test"]).mean().item()
+    known = np.concatenate([q["train"], q["test"]]).reshape(-1, num_latents, num_categories)
+    members = np.eye(labels["train"].max() + 1)[np.concatenate([*labels.values()])]
+    joint = np.einsum("ndk,nc->dkc", known, members) / len(known)  # p(z_d, y)
+    product = joint.sum(1, keepdims=True) * joint.sum(2, keepdims=True)
+    terms = joint * np.log(np.where(joint > 0, joint / np.maximum(product, 1e-300), 1))
+    model = LogisticRegression(max_iter=2000).fit(q["train"], labels["train"])
+    return {
+        f"log p(x|code) {posterior}": log_p,
+        f"information {posterior}": float(terms.sum()),
+        f"accuracy {posterior}": float(model.score(q["test"], labels["test"])),
+    }
 
 
 def measured(vae: Any, parts: dict[str, Any], labels: dict[str, Any], seed: int) -> Any:
@@ -67,6 +94,8 @@ def measured(vae: Any, parts: dict[str, Any], labels: dict[str, Any], seed: int)
 
     for posterior in POSTERIORS:
         count(posterior, codes_of(vae, both, posterior))
+        if known < 10_000:
+            figures |= detail(vae, parts, labels, posterior)
     size = int(min(figures["codes encoder"], known // 5, 256))
     flat = both.flatten(1).nan_to_num().double()
     flat = (flat - flat.mean(0)) / flat.std(0).clamp(min=1e-9) if flat.shape[1] < 100 else flat
@@ -126,6 +155,12 @@ def line(name: str, every: list[Any]) -> str:
         " / ".join(text(f"{kind} {which}") for kind in ("purity", "rand"))
         for which in (*POSTERIORS, "k-means")
     ]
+    for which in POSTERIORS if "accuracy exact" in every[0] else ():
+        print(
+            f"  {name}, {which}: log p(x|code), sum over d of I(y; z_d), accuracy of a logistic "
+            "regression on q(z_d|x), codes of the training rows: "
+            + text(*(f"{kind} {which}" for kind in (*DETAILS, "codes")))
+        )
     seconds = text("seconds 1", "seconds 5", "seconds exact", digits=1)
     return f"| {name} | {text(*elbos)} | {' | '.join(classes)} | {seconds} |"
 

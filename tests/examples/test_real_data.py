@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from test_examples import EXAMPLES, run
+from zoo import make_vae, tiny_data
+
+from pyro_dvae import profile
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 pytest.importorskip("pandas", reason="pandas is not installed")
@@ -106,3 +110,27 @@ def test_wine(tmp_path: Path) -> None:
     assert figures["data"] == "wine"
     assert float(figures["test log p(x), nats per row"]) > -22  # 22.6 by independent columns
     assert figures["all simple models"].startswith("independent columns -2")
+
+
+def test_posteriors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = importlib.import_module("posteriors")
+    vae = make_vae("learned")
+    parts = {"train": tiny_data(60), "test": tiny_data(20)}
+    labels = {part: x[:, 0].long().numpy() for part, x in parts.items()}
+    figures = example.measured(vae, parts, labels, 0)
+    log_p, encoder = figures["log_marginal"], figures["encoder_elbo"]
+    assert log_p - encoder == pytest.approx(figures["family_gap"] + figures["encoder_gap"])
+    assert encoder < figures["ELBO 1"] <= figures["ELBO 5"] <= log_p
+    with torch.no_grad():
+        codes = vae.decode(vae.mode(parts["test"])).log_prob(parts["test"]).mean().item()
+    assert figures["log p(x|code) encoder"] == pytest.approx(codes)
+    assert figures["log p(x|code) exact"] > codes
+    told = profile(vae, torch.cat([*parts.values()]), np.concatenate([*labels.values()]))
+    joint = told.class_counts / 80
+    assert joint is not None
+    terms = joint * (joint / (joint.sum(1, keepdim=True) * joint.sum(2, keepdim=True))).log()
+    assert figures["information encoder"] == pytest.approx(terms.sum().item())
+    cells = example.line("bits", [figures, figures]).split(" | ")
+    assert cells[:2] == ["| bits", f"{encoder:.2f} ± 0.00"]
+    assert len(cells) == len(example.HEADS.split(" | "))
