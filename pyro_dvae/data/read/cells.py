@@ -199,10 +199,11 @@ def days_of(column: Any, where: str) -> NDArray[Any]:
         others = np.flatnonzero(~(missing | is_date))
         if len(others):
             told = str(column.iloc[others[0]]).strip()[:40]
-            why = ", whose day and month cannot be told apart" * bool(_DATE.fullmatch(told))
+            why = ", whose day and month cannot be told apart," * bool(_DATE.fullmatch(told))
             raise DataError(
-                f"Expected dates written as 2024-12-31 in {where}; got {told!r} in row {others[0]} "
-                f"(counted from 0){why}. Rewrite such cells, or leave the column out with drop=..."
+                f"Expected dates written as 2024-12-31 in {where}; got {told!r}{why} in row "
+                f"{others[0]} (counted from 0). Rewrite such cells, or leave the column out with "
+                "drop=..."
             )
         column = pd.to_datetime(texts.where(~missing), errors="coerce", format="mixed", utc=True)
         wrong = column.isna().to_numpy() & ~missing
