@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,9 +146,22 @@ def _random_state(device: torch.device) -> Tensor:
 
 def _gradient(vae: DiscreteVAE, elbo: Any, x: Batch) -> Tensor:
     batch = arguments(x)
-    loss = elbo.differentiable_loss(vae.model, vae.guide, *batch) / len(batch[0])
     weights = _weights(vae)
-    gradients = torch.autograd.grad(-loss, weights, allow_unused=True)
+    if hasattr(elbo, "differentiable_loss"):
+        loss = elbo.differentiable_loss(vae.model, vae.guide, *batch) / -len(batch[0])
+        found = torch.autograd.grad(loss, weights, allow_unused=True)
+        return _vector(weights, found)
+    # ELBOs of Pyro's that compute loss and gradient together
+    before = [weight.grad for weight in weights]
+    vae.zero_grad()
+    elbo.loss_and_grads(vae.model, vae.guide, *batch)
+    gradient = _vector(weights, [weight.grad for weight in weights]) / -len(batch[0])
+    for weight, own in zip(weights, before, strict=True):
+        weight.grad = own
+    return gradient
+
+
+def _vector(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
     return torch.cat(
         [
             (torch.zeros_like(weight) if gradient is None else gradient).flatten()
@@ -176,7 +189,7 @@ class _CountedRows:
 
     def __enter__(self) -> list[int]:
         def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            self.rows.append(inputs[0].shape[:-2].numel())
+            self.rows.append(math.prod(inputs[0].shape[:-2]))
 
         self.hook = self.decoder.register_forward_pre_hook(count)
         return self.rows

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from oracle import exact_elbo, gradient
+from pyro.infer import TraceGraph_ELBO
 from zoo import ELBOS, OTHER_BOUND, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import DiscreteELBO, EnumeratedELBO, ReinforceELBO, RlooELBO, diagnostics
@@ -102,6 +103,22 @@ def test_unbiased_estimators_show_no_bias(setting: Any, name: str) -> None:
             row.bias.value**2
             <= 4.5 * (row.bias.error * max(row.bias.error, 2 * row.bias.value)) + 1e-18
         )
+
+
+@pytest.mark.slow
+def test_pyros_own_that_compute_loss_and_gradient_together(setting: Any) -> None:
+    """TraceGraph_ELBO is unbiased, and weights keep the gradients that they had."""
+    vae, x, exact = setting
+    vae.decoder.zero_grad(set_to_none=False)
+    own = TraceGraph_ELBO(num_particles=2, vectorize_particles=True, max_plate_nesting=1)
+    before = [weight.grad for weight in vae.parameters()]
+    for row in gradient_statistics(vae, x, {"own": own}, exact, num_draws=100):
+        assert row.variance.value > 0
+        assert row.decoder_evaluations == 2
+        assert row.bias.value <= 5 * row.bias.error
+        assert 0 < row.cosine.value <= 1
+    after = [weight.grad for weight in vae.parameters()]
+    assert all(a is b for a, b in zip(after, before, strict=True))
 
 
 def test_exact_gradient_has_no_noise(setting: Any) -> None:

@@ -96,7 +96,8 @@ class CoupledSticks(Sticks):
     The number of n draws that take a category, of those that took none before, is to vary as little
     as possible. So at stick s, N = floor(n s + u) draws of the n succeed, with a uniform u. Which
     ones is chosen at random. Each succeeds with probability s, and two of them with probability
-    E[N (N-1)] / (n (n-1)). The category of a draw is that of its first success.
+    E[N (N-1)] / (n (n-1)), the least that is possible. The category of a draw is that of its first
+    success. The papers take a Dirichlet copula here. Equal draws are at least as frequent under it.
 
     Args:
         logits: (..., K) normalised.
