@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, entropy, latent_kl_divergence
+from pyro_dvae.codes import MAX_CODES, code_logits, entropy, latent_kl_divergence
 from pyro_dvae.posteriors import FactorisedPosterior, Posterior
 
 ACTIVE_INFORMATION = 0.01
@@ -17,9 +17,13 @@ ACTIVE_INFORMATION = 0.01
 
 _ADVICE = (
     "Try more epochs with a longer patience, such as epochs=400 and patience=200 if an epoch has "
-    "few steps; more free bits, more particles, a lower learning rate, or fewer latents."
+    f'few steps; estimator="marginal", which maximises log p(x), if K^D is at most {MAX_CODES:,}; '
+    "more free bits, more particles, a lower learning rate, or fewer latents."
 )
-"""The first was tried on a table of 178 rows: 0 of 4 latents were active, and then 4 of 4."""
+"""The first two were tried on a table of 178 rows, with a code of 4 x 8, and 50 epochs of `rloo`
+with a patience of 10, where 0 of 4 latents were active. Either of them alone made it 4 of 4. Log
+p(x) rose from -22.0 to -18.8 and -19.0 nats per row. The ELBO rose to -19.1 with the first. It fell
+to -38.3 with the second, whose guide is fitted to the exact posterior, in too few steps here."""
 
 
 class Usage(NamedTuple):

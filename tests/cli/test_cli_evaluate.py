@@ -199,6 +199,7 @@ def test_evaluate_says_since_when_a_latent_has_collapsed(pdvae: Run) -> None:
     assert "(z1 since epoch 2, z2 since epoch 1)" in out.splitlines()[-1]
     assert "0 of 2 latents active" in out
     assert "such as --epochs 400 and --patience 200 if" in out
+    assert "; --estimator marginal, which" in out
     Path("run/metrics.jsonl").unlink()
     _, out, _ = pdvae("evaluate", "run", "--iw-samples", "0", "--json")
     collapse = json.loads(out)["collapse"]

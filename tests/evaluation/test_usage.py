@@ -96,7 +96,15 @@ def test_collapse_in_words() -> None:
     assert said.startswith(
         "Posterior collapse: 2 of 4 latents carry less than 0.01 nats about the data (z1, z3). Try"
     )
-    for advice in ("epochs=400", "patience=200", "free bits", "learning rate", "fewer latents"):
+    for advice in (
+        '="marginal"',
+        "65,536",
+        "epochs=400",
+        "patience=200",
+        "free bits",
+        "learning rate",
+        "fewer latents",
+    ):
         assert advice in said
     assert "beta" not in said
     assert "\n" not in said
