@@ -28,7 +28,7 @@ MOST_KEPT_BYTES = 2**26
 """The most memory that they may take as float32, 64 MiB, where the user names no amount."""
 ANOMALY_SCORE: Literal["log-prob"] = "log-prob"
 """The score that data are ordered by, the most unusual first; see `anomaly_scores`. In
-`examples/anomaly.py`, on eight data sets, it was the best of ours together with "conditional"."""
+`examples/anomaly.py`, on twelve data sets, it was the best of ours together with "conditional"."""
 LABELLED_SHARE = 0.1
 """The least share of the data of an epoch that have a label, for a new model with classes."""
 STARTS = ("random", "mixture")
