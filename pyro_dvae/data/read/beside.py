@@ -11,7 +11,7 @@ import numpy as np
 
 from pyro_dvae.data.read.arrays import SUFFIXES, read_arrays
 from pyro_dvae.data.read.cells import texts_of
-from pyro_dvae.data.read.errors import DataError, reading, shorten
+from pyro_dvae.data.read.errors import DataError, reading, regular_file, shorten
 from pyro_dvae.data.read.groups import number_groups, times_of
 from pyro_dvae.data.read.rows import Source, ids_in
 from pyro_dvae.data.read.table_files import TABLE_SUFFIXES, read_parquet
@@ -103,7 +103,7 @@ def _are_files(source: Source) -> bool:
 
 def _of_file(source: Source, path: Path, column: str | None, what: str) -> Any:
     """One value per row, of a file."""
-    with reading(path, f"a file with one {what} for each row"):
+    with reading(regular_file(path), f"a file with one {what} for each row"):
         if path.suffix.lower() in SUFFIXES:
             return np.asarray(read_arrays(path, column)[0])
         if path.suffix.lower() == ".parquet":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,11 @@ def test_other_files_are_refused(data: str, text: str, given: str, message: str)
     with pytest.raises(DataError, match=message) as refused:
         open_source(data, group=given)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["./who.csv", "./who.npy"])
+def test_a_pipe_is_not_waited_for(name: str) -> None:
+    os.mkfifo(name)
+    with pytest.raises(DataError, match="which is a pipe or a device"):
+        open_source("x.npy", group=name)
