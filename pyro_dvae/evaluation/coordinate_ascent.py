@@ -18,7 +18,7 @@ from pyro_dvae.evaluation.importance import draw_in_chunks
 from pyro_dvae.evaluation.joint import JointBlock
 from pyro_dvae.posteriors import FactorisedPosterior, TabulatedPosterior, mean_over
 
-SELECTION_DRAWS = 256
+SELECTION_DRAWS = 128
 """Draws per datum by which the ELBO of several q is compared, if it is no sum over all codes."""
 
 _BEST_STARTS, _BEST_SWEEPS, _TIGHT = 4, 10, 0.01

@@ -31,7 +31,7 @@ PosteriorName = Literal["encoder", "refined", "exact"]
 
 SWEEPS = 5
 """Default number of sweeps of coordinate ascent."""
-PARTICLES = 8
+PARTICLES = 2
 """Default number of draws per datum and update, if there are too many codes for a table."""
 
 
