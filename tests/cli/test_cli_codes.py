@@ -106,7 +106,6 @@ def test_probabilities(pdvae: Run, run_folder: Path) -> None:
     ("options", "words"),
     [
         ({"refine": 1}, "refined q(z|x) (1 sweep)"),
-        ({"posterior": "refined"}, "refined q(z|x) (5 sweeps)"),
         ({"posterior": "exact"}, "exact q(z|x)"),
     ],
 )
