@@ -152,6 +152,8 @@ def report(
     if scores.refined_elbo is not None:
         print(_indented(_posteriors(scores)))
     print(_indented(_gaps(scores, bound, is_uniform=prior[1] < 0)))
+    if posterior == "encoder" and config.alpha is None and _is_far(scores):
+        print(f"  {_FAR}")
     if scores.standard_errors:
         log_z = config.prior.partition(":")[0] in ("boltzmann", "rbm")
         also = ", and of the estimate of log Z where it is not summed" if log_z else ""
@@ -164,6 +166,20 @@ def report(
         f"(information of {ACTIVE_INFORMATION:g} nats or more); {scores.codes_used} codes used, "
         f"perplexity {scores.code_perplexity:.1f}"
     )
+
+
+_FAR = (
+    "The encoder's q(z|x) is far from p(z|x): pdvae fit-guide trains it alone, by the ELBO, and "
+    "leaves\n  log p(x) as it is; --posterior exact uses p(z|x) in its place."
+)
+_LEAST_FAR, _FAR_SHARE = 1.0, 0.1
+"""q(z|x) is far from p(z|x) if KL(q(z|x) || p(z|x)) is at least so many nats, and at least this
+share of |log p(x)|."""
+
+
+def _is_far(scores: Evaluation) -> bool:
+    gap, log_p = scores.posterior_gap, scores.log_marginal
+    return gap is not None and log_p is not None and gap >= max(_LEAST_FAR, _FAR_SHARE * abs(log_p))
 
 
 def _posteriors(scores: Evaluation) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 from pdvae_cli.main import main
-from pdvae_cli.report import aligned
+from pdvae_cli.report import aligned, report
+from zoo import make_vae, tiny_data
 
 from pyro_dvae import Config, Evaluation, build_vae, evaluate, load_images, load_run
 from pyro_dvae.data import fingerprint, make_splits
@@ -561,3 +562,18 @@ def test_aligned() -> None:
     rows = [["run", "ELBO"], ["a", "-1.00"], ["bcde", "-10.00 ± 1"]]
     assert aligned(rows, "<>") == "run         ELBO\na          -1.00\nbcde  -10.00 ± 1"
     assert aligned(rows, "<<").split("\n")[1] == "a     -1.00"
+
+
+@pytest.mark.parametrize(
+    ("gap", "log_p", "far"),
+    [(24.1, -16.7, True), (3.8, -119.1, False), (0.9, -2.0, False), (1.0, 0.5, True)],
+)
+def test_says_that_the_encoder_is_far_from_the_exact_posterior(
+    gap: float, log_p: float, far: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = evaluate(make_vae(), tiny_data(5))
+    scores = replace(scores, posterior_gap=gap, log_marginal=log_p)
+    report(scores, "test", Config())
+    assert ("pdvae fit-guide" in capsys.readouterr().out) == far
+    report(scores, "test", Config(), posterior="exact")
+    assert "pdvae fit-guide" not in capsys.readouterr().out

@@ -261,6 +261,17 @@ def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_setting_of_arsm_is_trained_and_reported(tmp_path: Path) -> None:
+    options = ("--num-data", "400", "--num-test", "100", "--every", "1", "--seeds", "2")
+    out = run("published/arsm_log", *options, cwd=tmp_path)
+    elbos = [float(text) for text in re.findall(r"test ELBO (\S+),", out)]
+    assert len(elbos) == 4  # two seeds, two epochs
+    assert elbos[1] > elbos[0] > -784 * math.log(2) - 10
+    means = [float(text) for text in re.findall(r"^\| \d \| (\S+) ±", out, re.MULTILINE)]
+    assert means == pytest.approx([(elbos[0] + elbos[2]) / 2, (elbos[1] + elbos[3]) / 2], abs=0.02)
+
+
+@pytest.mark.slow
 def test_grey_targets_are_scored_by_their_cross_entropy(tmp_path: Path) -> None:
     out = run("grey_targets", "--num-data", "300", "--epochs", "2", cwd=tmp_path)
     train, test = re.search(r"train (\S+) \(running\), test (\S+)", out).groups()  # type: ignore[union-attr]
