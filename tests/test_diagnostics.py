@@ -91,9 +91,14 @@ def test_noise_is_taken_out_of_the_bias(setting: Any) -> None:
 
 
 UNBIASED = [name for name in ELBOS if ELBOS[name]().is_unbiased and name not in OTHER_BOUND]
+QUICK = {"rloo", "disarm"}
+"""A row of each of the others takes one or two seconds."""
 
 
-@pytest.mark.parametrize("name", UNBIASED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in UNBIASED],
+)
 def test_unbiased_estimators_show_no_bias(setting: Any, name: str) -> None:
     vae, x, exact = setting
     elbo = ELBOS[name]()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from zoo import LIKELIHOODS, P
 
 from pyro_dvae import (
     Config,
@@ -30,7 +31,6 @@ from pyro_dvae.runs import resume_run, start, start_run
 from pyro_dvae.training import start_from_mixture
 from pyro_dvae.training.batches import TensorData
 from pyro_dvae.training.mixture_start import resolve_start
-from tests.zoo import LIKELIHOODS, P
 
 SIZE = (40, P)
 
