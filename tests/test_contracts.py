@@ -30,6 +30,7 @@ from pyro_dvae import (
 from pyro_dvae.contracts import Contract, completed
 from pyro_dvae.elbos.gumbel_softmax import ConditionalGumbelELBO
 from pyro_dvae.elbos.pathwise import PathwiseELBO
+from pyro_dvae.elbos.rerun import RerunELBO
 from pyro_dvae.elbos.summed import SummedELBO
 from pyro_dvae.guides import GUIDES, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood, Mixed
@@ -148,7 +149,7 @@ def test_every_part_has_a_name_a_row_in_the_zoo_and_is_public(
 
 
 def test_every_estimator_has_a_name_a_row_in_the_zoo_and_is_public() -> None:
-    bases = {ScoreFunctionELBO, PathwiseELBO, ConditionalGumbelELBO, SummedELBO}
+    bases = {ScoreFunctionELBO, PathwiseELBO, ConditionalGumbelELBO, SummedELBO, RerunELBO}
     # One is made for a model that does not change, by `fit_guide` alone.
     elbos = subclasses(DiscreteELBO) - bases - {FixedModelELBO}
     named = {type(build_elbo(Config(estimator=name), (P,))) for name in ESTIMATORS}

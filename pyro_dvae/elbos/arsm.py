@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.codes import one_hot
-from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.pair import scored_codes
+from pyro_dvae.elbos.rerun import RerunELBO
 from pyro_dvae.elbos.sites import CodeSite
 from pyro_dvae.elbos.terms import Terms
 
 
-class ArsmELBO(DiscreteELBO):
+class ArsmELBO(RerunELBO):
     """sum_c (f(z^cj) - 1/K sum_m f(z^mj)) (1/K - pi_dj) grad log q_d(c), summed over c, j and d.
 
     This is ARSM (Yin, Yue & Zhou 2019), augment-REINFORCE-swap-merge. Each latent d has noise
@@ -48,19 +48,6 @@ class ArsmELBO(DiscreteELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
-    reruns: ClassVar[bool] = True
-
-    def __init__(
-        self, num_particles: int = 1, *, chunk_size: int | None = None, **options: Any
-    ) -> None:
-        super().__init__(num_particles, **options)
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"Expected a chunk of at least 1 code; got {chunk_size}. Raise it.")
-        self.chunk_size = chunk_size
-
-    def extra_repr(self) -> str:
-        """The settings, for `repr`."""
-        return f"{super().extra_repr()}, chunk_size={self.chunk_size}"
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) nats. Its gradient is the estimate."""

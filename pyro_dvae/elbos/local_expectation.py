@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.codes import total
-from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.pair import scored_codes
+from pyro_dvae.elbos.rerun import RerunELBO
 from pyro_dvae.elbos.terms import Terms
 
 
-class LocalExpectationELBO(DiscreteELBO):
+class LocalExpectationELBO(RerunELBO):
     """sum_d sum_k q(z_d = k | z_{-d}) f(z with z_d = k) grad log q_d(k), z drawn from q(z|x).
 
     These are local expectation gradients (Titsias & Lazaro-Gredilla 2015). f is the learning
@@ -40,19 +40,6 @@ class LocalExpectationELBO(DiscreteELBO):
     """
 
     is_unbiased: ClassVar[bool] = True
-    reruns: ClassVar[bool] = True
-
-    def __init__(
-        self, num_particles: int = 1, *, chunk_size: int | None = None, **options: Any
-    ) -> None:
-        super().__init__(num_particles, **options)
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"Expected a chunk of at least 1 code; got {chunk_size}. Raise it.")
-        self.chunk_size = chunk_size
-
-    def extra_repr(self) -> str:
-        """The settings, for `repr`."""
-        return f"{super().extra_repr()}, chunk_size={self.chunk_size}"
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) nats. Its gradient is the estimate."""
