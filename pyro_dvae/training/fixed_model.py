@@ -45,14 +45,23 @@ class FixedModelELBO(EnumeratedELBO):
     def differentiable_loss(
         self, model: Program, guide: Program, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """Minus the ELBO, summed over the data, in nats, a scalar tensor."""
+        """Minus the ELBO, summed over the data, in nats, a scalar tensor.
+
+        Its gradient is that of minus the ELBO in which the KL term has the weight beta.
+        """
         x, labels = args if len(args) > 1 else (args[0], None)
         (vae,) = self._held
         with torch.no_grad():
             log_prior, log_likelihood = self._joint_of(vae, x, labels).all_codes(x)
-            log_joint = log_likelihood + (log_prior if labels is None else log_prior[labels])
+            log_prior = log_prior if labels is None else log_prior[labels]
         q = posterior_of(vae.posterior(x), tabulate=True)
-        return -(q.expectation(log_joint) + q.entropy()).sum()
+        # KL = -E_q[log p(z)] - H(q), with the weight beta in the gradient alone
+        surrogate = q.expectation(log_likelihood + self.beta * log_prior) + self.beta * q.entropy()
+        bound = surrogate.detach()
+        if self.beta != 1:
+            with torch.no_grad():
+                bound = q.expectation(log_likelihood + log_prior) + q.entropy()
+        return (surrogate.detach() - surrogate - bound).sum()
 
     def _joint_of(self, vae: DiscreteVAE, x: Tensor, labels: Tensor | None) -> Joint:
         # The codes are kept in chunks that suit a number of rows; a trial run has fewer.

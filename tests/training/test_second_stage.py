@@ -178,14 +178,16 @@ def test_refuses_what_cannot_be_fitted() -> None:
 
 @pytest.mark.parametrize("guide", GUIDES)
 @pytest.mark.parametrize("prior", ["uniform", "learned", "autoregressive", "conditional"])
+@pytest.mark.parametrize("beta", [1.0, 3.0])
 def test_with_a_fixed_model_the_elbo_has_the_enumerated_gradient_of_the_guide(
-    prior: str, guide: str
+    beta: float, prior: str, guide: str
 ) -> None:
     vae = make_vae(prior, guide=guide)
     rows = make_batch(vae, num_data=5)
     weights = [*vae.encoder.parameters(), *vae.posterior_family.parameters()]
     values, gradients = [], []
-    for elbo in (EnumeratedELBO(), FixedModelELBO(vae)):
+    for elbo in (EnumeratedELBO(beta=beta), FixedModelELBO(vae)):
+        elbo.beta = beta  # as `Trainer` anneals it
         loss = elbo.differentiable_loss(vae.model, vae.guide, *rows)
         values += [loss.item(), elbo.loss(vae.model, vae.guide, *rows)]
         gradients.append(torch.autograd.grad(loss, weights))
