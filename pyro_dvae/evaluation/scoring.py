@@ -203,7 +203,8 @@ def _compared(
     refined = posterior if is_refined else refiner.refined(block, encoded)
     elbos, variances = {}, {}
     for name, q, draws in zip(("encoder", "refined"), (encoded, refined), generators, strict=True):
-        known = _block_terms(plan, block, q, draws)
+        # The stream of `terms` had the same seed, so that they hold the same numbers.
+        known = terms if q is posterior else _block_terms(plan, block, q, draws)
         elbos[name] = known.elbo
         if "elbo" in known.variances:
             variances[f"{name}_elbo"] = known.variances["elbo"]
