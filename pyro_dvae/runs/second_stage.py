@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pyro_dvae.data import Source
 from pyro_dvae.runs.checkpoints import create_run
@@ -59,17 +60,13 @@ def start_prior(
             'prior="autoregressive", which gives the other latents given the class.'
         )
     source = with_classes(record.open(), prior, partly=partly)
+    seed = run.config.seed if seed is None else seed
     config = replace(
         run.config,
         prior=prior,
         num_classes=count_classes(prior, source),
-        epochs=epochs,
-        patience=patience if run.config.validation else None,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        annealing=0,
+        **_settings(run, epochs, patience, batch_size, learning_rate),
     )
-    seed = config.seed if seed is None else seed
 
     def model() -> DiscreteVAE:
         with RandomStream(seed):
@@ -107,17 +104,22 @@ def start_guide(
             have changed. No folder is made then.
     """
     record = run.data.moved_to(data_dir=data_dir)
-    config = replace(
-        run.config,
-        epochs=epochs,
-        patience=patience if run.config.validation else None,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        annealing=0,
-    )
-    seed = config.seed if seed is None else seed
+    seed = run.config.seed if seed is None else seed
+    config = replace(run.config, **_settings(run, epochs, patience, batch_size, learning_rate))
     source = with_classes(record.open(), config.prior)
     return _start(run, record, source, config, seed, lambda: run.vae, GuideTrainer, folder, "guide")
+
+
+def _settings(
+    run: Run, epochs: int, patience: int | None, batch_size: int, learning_rate: float
+) -> dict[str, Any]:
+    return {
+        "epochs": epochs,
+        "patience": patience if run.config.validation else None,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "annealing": 0,
+    }
 
 
 def _start(
@@ -131,6 +133,7 @@ def _start(
     folder: str | Path | None,
     what: str,
 ) -> RunTrainer:
+    """The new run, whose folder is named after `what` if none is given."""
     device = next(run.vae.parameters()).device
     part = "guide" if trainer is GuideTrainer else "prior"
     stage = SecondStage(str(run.folder.resolve()), run.epoch, seed, part)
