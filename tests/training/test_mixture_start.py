@@ -85,6 +85,17 @@ def test_a_component_without_data_takes_a_share_of_the_largest() -> None:
     torch.testing.assert_close(log_marginal(vae.eval(), x).double(), p_x, rtol=0, atol=1e-3)
 
 
+def test_a_share_is_that_of_the_components_that_divide_it() -> None:
+    """Of four components, one has the 6 rows of zeros, and the others divide the 24 of ones."""
+    vae, x = _model(num_categories=4), torch.cat([torch.ones(24, P), torch.zeros(6, P)])
+    mixture = start_from_mixture(vae, TensorData(x))
+    assert (mixture.log_weights.exp() < 1e-3).sum() == 2
+    shares = vae.prior().base_dist.probs[0].sort().values
+    torch.testing.assert_close(shares, torch.tensor([0.2, *[0.8 / 3] * 3]), rtol=0, atol=1e-3)
+    p_x = mixture.log_prob(x.double())
+    torch.testing.assert_close(log_marginal(vae.eval(), x).double(), p_x, rtol=0, atol=1e-3)
+
+
 def test_the_rule() -> None:
     vae, elbo = _model(), MarginalELBO(noisy=True)
     few = FEW_PER_CATEGORY * 5
