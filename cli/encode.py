@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .errors import user_errors
+from .figures import datum_name
 from .options import (
     Device,
     DeviceOption,
@@ -20,7 +21,6 @@ from .options import (
     RunDataOption,
     TrustOption,
 )
-from .report import datum_name
 from .rows import asked_posterior, by_posterior, failed_writes, file_for, open_run, weights_of
 
 

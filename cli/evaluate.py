@@ -11,6 +11,7 @@ import typer
 
 from .console import complain, note
 from .errors import fail, user_errors
+from .figures import datum_name, print_figures, progress_of
 from .naming import with_options
 from .options import (
     Device,
@@ -27,7 +28,6 @@ from .options import (
     TrustOption,
     run_data,
 )
-from .report import datum_name, progress_of, report
 from .rows import open_run, refuse_too_many_codes
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def evaluate(
     if as_json:
         print(json.dumps(_content(loaded, part, scores, collapse) | {"posterior": posterior.value}))
     else:
-        report(scores, part, config, datum_name(loaded.event_shape), posterior.value)
+        print_figures(scores, part, config, datum_name(loaded.event_shape), posterior.value)
         if collapse is not None:
             print(collapse)
     if part in PARTS and posterior is PosteriorOf.encoder:

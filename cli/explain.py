@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .figures import aligned, datum_name
 from .pictures import draw
-from .report import aligned, datum_name
 from .rows import failed_writes, weights_of
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from . import fit_options, options
 from .console import note
 from .errors import fail, user_errors
 from .events import require_tensorboard
+from .figures import datum_name, scanned
+from .figures import values as values_of
 from .options import DEFAULTS, Device
 from .reading import READING, amount, number_range, reading, widths
-from .report import datum_name, scanned
-from .report import values as values_of
 from .rows import say_what_is_trusted
 from .train import train
 

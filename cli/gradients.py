@@ -13,6 +13,7 @@ import typer
 
 from .console import for_a_bar, note
 from .errors import fail, new_output, user_errors
+from .figures import datum_name
 from .options import (
     DEFAULTS,
     CategoriesOption,
@@ -28,7 +29,6 @@ from .options import (
     your_data,
 )
 from .pictures import own_settings
-from .report import datum_name
 from .rows import failed_writes, load
 
 if TYPE_CHECKING:

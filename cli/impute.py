@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import fail, user_errors
+from .figures import datum_name
 from .options import (
     CodeDrawsOption,
     Device,
@@ -21,7 +22,6 @@ from .options import (
     SeedOption,
     TrustOption,
 )
-from .report import datum_name
 from .rows import failed_writes, file_for, open_run, weights_of
 
 if TYPE_CHECKING:

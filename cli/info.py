@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import fail, user_errors
+from .figures import aligned, datum_name, figure, progress_of, setting, stored_figures
 from .naming import with_options
 from .options import JsonOption, RunArgument
-from .report import aligned, datum_name, figure, progress_of, setting, stored_figures
 
 if TYPE_CHECKING:
     from pyro_dvae import EpochRecord

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from .console import complain
 from .errors import fail, new_output
+from .figures import datum_name
 from .options import Device, PosteriorOf
-from .report import datum_name
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, Run

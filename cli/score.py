@@ -12,6 +12,8 @@ from pyro_dvae.defaults import ANOMALY_SCORE
 
 from .errors import fail, user_errors
 from .explain import explained
+from .figures import datum_name
+from .figures import values as described
 from .options import (
     Device,
     DeviceOption,
@@ -28,8 +30,6 @@ from .options import (
     TrustOption,
 )
 from .ranking import Bound, By, RankedScores, ScoreRow, ranked_scores
-from .report import datum_name
-from .report import values as described
 from .rows import (
     asked_posterior,
     failed_writes,

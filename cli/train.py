@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from .console import for_a_bar
 from .errors import CommandError
 from .events import add_epoch, event_log
+from .figures import datum_name, print_figures
 from .naming import with_options
 from .pictures import draw
-from .report import datum_name, report
 from .signals import Signals, StopRequest
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _finish(training: RunTrainer) -> Evaluation | None:
 
     scores = training.finish()
     if scores is not None:
-        report(scores, "test", training.config, datum_name(training.event_shape))
+        print_figures(scores, "test", training.config, datum_name(training.event_shape))
     history = [record.validation_information for record in training.records]
     collapse = describe_collapse([row for row in history if row is not None])
     if collapse is not None:

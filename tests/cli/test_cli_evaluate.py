@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from pdvae_cli.figures import aligned, print_figures
 from pdvae_cli.main import main
-from pdvae_cli.report import aligned, report
 from zoo import make_vae, tiny_data
 
 from pyro_dvae import Config, Evaluation, build_vae, evaluate, load_images, load_run
@@ -573,7 +573,7 @@ def test_says_that_the_encoder_is_far_from_the_exact_posterior(
 ) -> None:
     scores = evaluate(make_vae(), tiny_data(5))
     scores = replace(scores, posterior_gap=gap, log_marginal=log_p)
-    report(scores, "test", Config())
+    print_figures(scores, "test", Config())
     assert ("pdvae fit-guide" in capsys.readouterr().out) == far
-    report(scores, "test", Config(), posterior="exact")
+    print_figures(scores, "test", Config(), posterior="exact")
     assert "pdvae fit-guide" not in capsys.readouterr().out

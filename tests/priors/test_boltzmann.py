@@ -7,7 +7,7 @@ from typing import Any
 import pyro
 import pytest
 import torch
-from pdvae_cli.report import report
+from pdvae_cli.figures import print_figures
 from torch import Tensor
 from zoo import D, K, tiny_data, tiny_vae
 
@@ -184,7 +184,7 @@ def test_figures_show_the_error_of_log_z(capsys: pytest.CaptureFixture[str]) -> 
     named = ("elbo", "log_prior", "kl", "log_marginal")
     assert {name: scores.standard_errors[name] for name in named} == dict.fromkeys(named, error)
     assert set(scores.standard_errors) == {*named, "bits_per_dimension"}
-    report(scores, "test", Config(prior="boltzmann"))
+    print_figures(scores, "test", Config(prior="boltzmann"))
     words = capsys.readouterr().out
     assert f"ELBO {scores.elbo:.2f} ± {error:.2g} nats/image (log Z estimated; " in words
     assert f"log p(x) {scores.log_marginal:.2f} ± {error:.2g} (log Z estimated, all" in words

@@ -99,7 +99,7 @@ def scanned(found: Scan, config: Config) -> str:
     )
 
 
-def report(
+def print_figures(
     scores: Evaluation,
     part: str,
     config: Config,
