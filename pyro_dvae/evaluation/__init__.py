@@ -9,7 +9,7 @@ from pyro_dvae.evaluation.anomaly import (
     log_probs,
 )
 from pyro_dvae.evaluation.evaluation import evaluate
-from pyro_dvae.evaluation.figures import Evaluation, ordering
+from pyro_dvae.evaluation.figures import Evaluation
 from pyro_dvae.evaluation.imputation import impute, impute_blocks
 from pyro_dvae.evaluation.incomplete import sums_over_codes
 from pyro_dvae.evaluation.inference import (
@@ -22,6 +22,7 @@ from pyro_dvae.evaluation.inference import (
 )
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
+from pyro_dvae.evaluation.ordering import ordering
 from pyro_dvae.evaluation.plan import sums_cheaply
 from pyro_dvae.evaluation.prediction import Prediction, predict
 from pyro_dvae.evaluation.profile_figures import PROFILE_HEADER, Profile
