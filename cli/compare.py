@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .errors import fail, user_errors
-from .figures import aligned, datum_name, figure, progress_of, setting, stored_figures, values
+from .figures import datum_name, progress_of, setting, stored_figures, values
 from .options import JsonOption, PartName, PartOption
+from .tables import aligned, figure
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, EpochRecord, Evaluation

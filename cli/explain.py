@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .figures import aligned, datum_name
+from .figures import datum_name
 from .pictures import draw
 from .rows import failed_writes, weights_of
+from .tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,6 +6,15 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .tables import (
+    figure,
+    gaps_table,
+    indented,
+    latents_table,
+    posteriors_table,
+    simple_models_table,
+)
+
 if TYPE_CHECKING:
     from pyro_dvae import Config, EpochRecord, Evaluation
     from pyro_dvae.data import Scan
@@ -150,8 +159,8 @@ def print_figures(
         print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
     print(f"  {ordering(scores)}")
     if scores.refined_elbo is not None:
-        print(_indented(_posteriors(scores)))
-    print(_indented(_gaps(scores, bound, is_uniform=prior[1] < 0)))
+        print(indented(posteriors_table(scores)))
+    print(indented(gaps_table(scores, bound, is_uniform=prior[1] < 0)))
     if posterior == "encoder" and config.alpha is None and _is_far(scores):
         print(f"  {_FAR}")
     if scores.standard_errors:
@@ -159,8 +168,8 @@ def print_figures(
         also = ", and of the estimate of log Z where it is not summed" if log_z else ""
         print(f"  (±: one standard error, over the draws of z for these {datum}s{also})")
     if scores.simple_models is not None:
-        print(f"\n{_indented(_simple_models(scores, datum))}")
-    print(f"\n{_indented(_latents(scores))}")
+        print(f"\n{indented(simple_models_table(scores, datum))}")
+    print(f"\n{indented(latents_table(scores))}")
     print(
         f"  {scores.active_latents} of {len(scores.information_per_latent)} latents active "
         f"(information of {ACTIVE_INFORMATION:g} nats or more); {scores.codes_used} codes used, "
@@ -182,77 +191,8 @@ def _is_far(scores: Evaluation) -> bool:
     return gap is not None and log_p is not None and gap >= max(_LEAST_FAR, _FAR_SHARE * abs(log_p))
 
 
-def _posteriors(scores: Evaluation) -> str:
-    """The ELBO of each posterior, a line each."""
-    sweeps = f"{scores.refined_sweeps} sweep{'s' * (scores.refined_sweeps != 1)}"
-    rows = [("encoder", "encoder_elbo", ""), ("refined", "refined_elbo", f"by {sweeps}")]
-    if scores.log_marginal is not None:
-        rows.append(("exact", "log_marginal", "= log p(x)"))
-    known = [(label, *_parted(figure(scores, name)), note) for label, name, note in rows]
-    return "ELBO by q(z|x):\n" + _indented(aligned(known, "<><<"))
-
-
-def _parted(text: str) -> tuple[str, str]:
-    """A figure and its standard error, as two cells of a table."""
-    value, _, error = text.partition(" ")
-    return value, error
-
-
-def _gaps(scores: Evaluation, bound: str, *, is_uniform: bool) -> str:
-    """The differences of the figures above, each with its formula."""
-    kl = "D log K - entropy" if is_uniform else "-E_q log p(z) - entropy"
-    rows = [
-        ("posterior gap", "posterior_gap", "log p(x) - ELBO = KL(q(z|x) || p(z|x))"),
-        ("family gap", "family_gap", "log p(x) - best factorised q(z|x) that was found"),
-        ("encoder gap", "encoder_gap", "best factorised q(z|x) - encoder"),
-        ("importance gap", "importance_gap", f"{bound} - ELBO"),
-        ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
-        ("KL(q || prior)", "kl", kl),
-        ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P elements"),
-    ]
-    known = []
-    for label, name, formula in rows:
-        if getattr(scores, name) is not None:
-            text = figure(scores, name, places=4 if name == "bits_per_dimension" else 2)
-            known.append((label, *_parted(text), f"= {formula}"))
-    return aligned(known, "<><<")
-
-
-def _simple_models(scores: Evaluation, datum: str) -> str:
-    """What simple models reach on the same data, a line each."""
-    simple = scores.simple_models
-    assert simple is not None
-    rows = []
-    for label, name, value, meaning in simple.rows():
-        if value is None:
-            reason = {"mixture": "no mixture", "independent": "no independent elements"}[name]
-            rows.append((reason, "", "", "is fitted for this likelihood"))
-            continue
-        error = simple.standard_errors.get(name)
-        rows.append((label, f"{value:.2f}", "" if error is None else f"± {error:.2g}", meaning))
-    lines = [
-        f"simple models, fitted to {simple.num_train:,} training {datum}s, in nats per {datum} of "
-        f"the same {scores.num_data}:",
-        aligned(rows, "<><<"),
-    ]
-    if scores.bits_saved is not None:
-        lines.append(
-            f"against independent elements, the model saves {scores.bits_saved:.2f} bits per "
-            f"{datum}"
-        )
-    return "\n".join(lines)
-
-
 def _term(scores: Evaluation, name: str, label: str, sign: int) -> str:
     return f" {'-' if sign < 0 else '+'} {label} {figure(scores, name, sign=sign)}"
-
-
-def figure(scores: Evaluation, name: str, *, sign: int = 1, places: int = 2) -> str:
-    """A figure times the sign, with its standard error if it comes from draws."""
-    # -0.0 + 0.0 is 0.0, so that -0.00 is never printed.
-    value = round(sign * getattr(scores, name), places) + 0.0
-    error = scores.standard_errors.get(name)
-    return f"{value:.{places}f}" + ("" if error is None else f" ± {error:.2g}")
 
 
 def setting(value: Any) -> str:
@@ -260,36 +200,3 @@ def setting(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return "none" if value is None else str(value)
-
-
-def aligned(rows: Sequence[Sequence[str]], sides: str) -> str:
-    """Lines of a table, with two blanks between the columns.
-
-    Args:
-        rows: the texts of each row, one per column.
-        sides: one character per column: "<" aligns it at the left, ">" at the right.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    )
-
-
-def _latents(scores: Evaluation) -> str:
-    columns = {
-        "KL": scores.kl_per_latent,
-        "information": scores.information_per_latent,
-        "perplexity": scores.perplexity_per_latent,
-    }
-    shown = {name: values for name, values in columns.items() if values is not None}
-    rows = [["latent", *shown]]
-    for latent, values in enumerate(zip(*shown.values(), strict=True), 1):
-        rows.append([f"z{latent}", *(f"{value:.3f}" for value in values)])
-    return aligned(rows, "<" + ">" * len(shown))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import fail, user_errors
-from .figures import aligned, datum_name, figure, progress_of, setting, stored_figures
+from .figures import datum_name, progress_of, setting, stored_figures
 from .naming import with_options
 from .options import JsonOption, RunArgument
+from .tables import aligned, figure
 
 if TYPE_CHECKING:
     from pyro_dvae import EpochRecord

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from pdvae_cli.figures import aligned, print_figures
+from pdvae_cli.figures import print_figures
 from pdvae_cli.main import main
+from pdvae_cli.tables import aligned
 from zoo import make_vae, tiny_data
 
 from pyro_dvae import Config, Evaluation, build_vae, evaluate, load_images, load_run
