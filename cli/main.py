@@ -22,6 +22,7 @@ from .impute import impute
 from .info import info
 from .predict import predict
 from .reconstruct import reconstruct
+from .report import report
 from .sample import sample
 from .score import score
 from .second_stage import fit_guide, fit_prior
@@ -49,6 +50,7 @@ COMMANDS = (
     predict,
     evaluate,
     compare,
+    report,
     info,
     gradients,
     data,

@@ -137,6 +137,17 @@ ROOMS: dict[str, set[str]] = {
         "training",
         "vae",
     },
+    "reports": {
+        "_version",
+        "codes",
+        "data",
+        "defaults",
+        "evaluation",
+        "recipe",
+        "runs",
+        "streams",
+        "training",
+    },
     "sklearn_tables": {"data", "runs"},
     "sklearn_methods": {
         "_version",
@@ -224,11 +235,21 @@ def test_tests_mirror_the_rooms() -> None:
     rooms = {
         room.replace(".", "/") for room in ROOMS if (PACKAGE / room.replace(".", "/")).is_dir()
     }
-    assert folders - {".", "cli", "examples"} <= rooms
+    assert folders - {".", "browser", "cli", "examples"} <= rooms
     assert rooms - folders == set()
 
 
-_PUBLIC = ["data", "elbos", "evaluation", "likelihoods", "networks", "priors", "runs", "training"]
+_PUBLIC = [
+    "data",
+    "elbos",
+    "evaluation",
+    "likelihoods",
+    "networks",
+    "priors",
+    "reports",
+    "runs",
+    "training",
+]
 """Packages of the library whose `__all__` is public."""
 _PUBLIC_MODULES = ("pyro_dvae.defaults", "pyro_dvae.runs.plots", "pyro_dvae.runs.tables")
 """Public modules: one that imports nothing, and two that import much."""

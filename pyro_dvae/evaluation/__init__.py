@@ -8,7 +8,7 @@ from pyro_dvae.evaluation.anomaly import (
     excess_log_probs,
     log_probs,
 )
-from pyro_dvae.evaluation.evaluation import evaluate
+from pyro_dvae.evaluation.evaluation import evaluate, evaluate_with_terms
 from pyro_dvae.evaluation.figures import Evaluation
 from pyro_dvae.evaluation.imputation import impute, impute_blocks
 from pyro_dvae.evaluation.incomplete import sums_over_codes
@@ -60,6 +60,7 @@ __all__ = [
     "describe_codes",
     "describe_collapse",
     "evaluate",
+    "evaluate_with_terms",
     "exact_terms",
     "excess_log_probs",
     "explain",

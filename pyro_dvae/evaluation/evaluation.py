@@ -77,6 +77,40 @@ def evaluate(
         >>> scores.elbo <= scores.log_marginal
         True
     """
+    return evaluate_with_terms(
+        vae,
+        x,
+        labels,
+        train=train,
+        importance_samples=importance_samples,
+        exact=exact,
+        num_samples=num_samples,
+        batch_size=batch_size,
+        seed=seed,
+        posterior=posterior,
+        refine=refine,
+    )[0]
+
+
+def evaluate_with_terms(
+    vae: DiscreteVAE,
+    x: Any,
+    labels: Any = None,
+    *,
+    train: Any = None,
+    importance_samples: int | None = None,
+    exact: bool | None = None,
+    num_samples: int = 16,
+    batch_size: int = ROWS,
+    seed: int = 0,
+    posterior: PosteriorName = "encoder",
+    refine: int | None = None,
+) -> tuple[Evaluation, DatumTerms]:
+    """What `evaluate` returns for these arguments, and the figures of each datum behind it.
+
+    The standard error of a mean over the data, which are drawn from all possible data, is the
+    standard deviation of the figures of each datum / sqrt(N).
+    """
     x, labels = as_arguments(vae, x, labels)
     simple = None if train is None else simple_models(vae, train, x, labels, seed=seed)
     classes = ClassCounter(labels if vae.observes_labels else None)
@@ -113,7 +147,7 @@ def evaluate(
     scores = _summary(terms, counter.usage(), importance_samples, num_elements, observed)
     if compare:
         scores = replace(scores, **_compared(terms, inference.sweeps))
-    return replace(scores, accuracy=classes.accuracy(), simple_models=simple)
+    return replace(scores, accuracy=classes.accuracy(), simple_models=simple), terms
 
 
 def _compared(terms: DatumTerms, sweeps: int) -> dict[str, Any]:
