@@ -58,6 +58,21 @@ ExactOption = Annotated[
         show_default=False,
     ),
 ]
+AisOption = Annotated[
+    int,
+    typer.Option(
+        help="The number of sweeps of annealed importance sampling, for a bound on log p(x) that "
+        "is tighter than the others where the codes are too many to sum over; try 50. Each sweep "
+        "decodes D codes for each of 10 chains per datum. 0 leaves the bound out.",
+        min=0,
+    ),
+]
+AisDataOption = Annotated[
+    int,
+    typer.Option(
+        help="The number of data, evenly spaced, for which the chains of --ais are run.", min=2
+    ),
+]
 BatchSizeOption = Annotated[
     int,
     typer.Option(
@@ -88,6 +103,8 @@ def evaluate(
     exact: ExactOption = None,
     posterior: PosteriorOption = None,
     refine: RefineFiguresOption = None,
+    ais: AisOption = 0,
+    ais_data: AisDataOption = 100,
     batch_size: BatchSizeOption = 256,
     data_dir: RunDataDirOption = None,
     key: KeyOption = None,
@@ -126,6 +143,8 @@ def evaluate(
             seed=config.seed if seed is None else seed,
             posterior=posterior.value,
             refine=_sweeps(loaded, exact, refine),
+            ais=ais or None,
+            ais_data=ais_data,
         )
         if splits is not None:
             known = _stored(loaded, part) if part in PARTS else None

@@ -157,6 +157,12 @@ def print_figures(
         print(f"  log p(x) {figure(scores, 'log_marginal')} ({summed}, all codes)")
     if scores.importance_bound is not None:
         print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
+    if scores.annealed_bound is not None:
+        print(
+            f"  annealed({scores.annealed_sweeps}) {figure(scores, 'annealed_bound')} (annealed "
+            f"importance sampling, {scores.annealed_chains} chains, {scores.annealed_data} of the "
+            f"{datum}s)"
+        )
     print(f"  {ordering(scores)}")
     if scores.refined_elbo is not None:
         print(indented(posteriors_table(scores)))
@@ -167,6 +173,8 @@ def print_figures(
         log_z = config.prior.partition(":")[0] in ("boltzmann", "rbm")
         also = ", and of the estimate of log Z where it is not summed" if log_z else ""
         print(f"  (±: one standard error, over the draws of z for these {datum}s{also})")
+        if scores.annealed_data not in (None, scores.num_data):
+            print(f"  (± of annealed: also over the choice of {scores.annealed_data} {datum}s)")
     if scores.simple_models is not None:
         print(f"\n{indented(simple_models_table(scores, datum))}")
     print(f"\n{indented(latents_table(scores))}")

@@ -16,7 +16,8 @@ _RENAMED = {
     "num_draws": "draws",
 }
 _SAME = """
-    alpha annealing averaging baseline batch_size beta bfloat16 binarize channels columns compile
+    ais ais_data alpha annealing averaging baseline batch_size beta bfloat16 binarize channels
+    columns compile
     data data_dir dates decoder device drop drop_copies dropout encoder epochs estimator exact
     free_bits group group_copies guide header hidden ids initial_beta key label labelled_share
     labels likelihood log_every network nominal other patience posterior prior probabilities range

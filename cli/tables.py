@@ -41,6 +41,7 @@ def gaps_table(scores: Evaluation, bound: str, *, is_uniform: bool) -> str:
         ("family gap", "family_gap", "log p(x) - best factorised q(z|x) that was found"),
         ("encoder gap", "encoder_gap", "best factorised q(z|x) - encoder"),
         ("importance gap", "importance_gap", f"{bound} - ELBO"),
+        ("annealed gap", "annealed_gap", f"annealed({scores.annealed_sweeps}) - ELBO"),
         ("remaining gap", "remaining_gap", f"log p(x) - {bound}"),
         ("KL(q || prior)", "kl", kl),
         ("bits per dimension", "bits_per_dimension", "-ELBO / (P log 2), P elements"),

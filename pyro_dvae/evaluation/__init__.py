@@ -1,6 +1,7 @@
 """Evaluation of a model on data: the ELBO, tighter bounds, log p(x), and the use of codes."""
 
 from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+from pyro_dvae.evaluation.annealed import AnnealedBound, annealed_bound
 from pyro_dvae.evaluation.anomaly import (
     AnomalyScore,
     anomaly_scorer,
@@ -40,6 +41,7 @@ __all__ = [
     "MAX_SUMMED_CODES",
     "PROFILE_HEADER",
     "SWEEPS",
+    "AnnealedBound",
     "AnomalyScore",
     "DatumTerms",
     "Evaluation",
@@ -52,6 +54,7 @@ __all__ = [
     "RefinedGuide",
     "SimpleModels",
     "Surprise",
+    "annealed_bound",
     "anomaly_scorer",
     "anomaly_scores",
     "conditional_surprise",

@@ -6,7 +6,16 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from pyro_dvae.codes import ROWS
+from pyro_dvae.evaluation.annealed import (
+    AIS_DATA,
+    CHAINS,
+    AnnealedBound,
+    annealed_bound,
+    evenly_spaced,
+)
 from pyro_dvae.evaluation.figures import Evaluation
 from pyro_dvae.evaluation.inference import SWEEPS, Inference, PosteriorName
 from pyro_dvae.evaluation.joint import evaluating
@@ -34,6 +43,9 @@ def evaluate(
     seed: int = 0,
     posterior: PosteriorName = "encoder",
     refine: int | None = None,
+    ais: int | None = None,
+    ais_data: int = AIS_DATA,
+    ais_chains: int = CHAINS,
 ) -> Evaluation:
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) of a data set, its parts, bounds and log p(x).
 
@@ -68,6 +80,12 @@ def evaluate(
         refine: sweeps of coordinate ascent. The result then also has the ELBO of the guide's and of
             the refined q(z|x), and the gap of the guide's in two parts. None for 5 sweeps if
             `posterior` is another than the guide's, else for no comparison.
+        ais: sweeps of annealed importance sampling (`annealed_bound`), for a bound on log p(x) that
+            is tighter than the others where there are too many codes to sum over. Each sweep
+            decodes D codes per chain. None for no such bound.
+        ais_data: the number of data, evenly spaced in x, for which chains are run. The bound of
+            all data is their ELBO, plus the mean of what the chains add to it for these data.
+        ais_chains: the number of chains per datum, at least 2.
 
     Raises:
         ValueError: an argument is out of range, x is outside the support, or K^D is too large.
@@ -89,6 +107,9 @@ def evaluate(
         seed=seed,
         posterior=posterior,
         refine=refine,
+        ais=ais,
+        ais_data=ais_data,
+        ais_chains=ais_chains,
     )[0]
 
 
@@ -105,6 +126,9 @@ def evaluate_with_terms(
     seed: int = 0,
     posterior: PosteriorName = "encoder",
     refine: int | None = None,
+    ais: int | None = None,
+    ais_data: int = AIS_DATA,
+    ais_chains: int = CHAINS,
 ) -> tuple[Evaluation, DatumTerms]:
     """What `evaluate` returns for these arguments, and the figures of each datum behind it.
 
@@ -147,6 +171,12 @@ def evaluate_with_terms(
     scores = _summary(terms, counter.usage(), importance_samples, num_elements, observed)
     if compare:
         scores = replace(scores, **_compared(terms, inference.sweeps))
+    if ais is not None:
+        chosen = evenly_spaced(len(x), ais_data)
+        rows, known = x[chosen], None if labels is None else labels[chosen]
+        annealed = annealed_bound(vae, rows, known, sweeps=ais, chains=ais_chains, seed=seed)
+        scores = _with_annealed(scores, terms, annealed, chosen)
+        scores = replace(scores, annealed_sweeps=ais, annealed_chains=ais_chains)
     return replace(scores, accuracy=classes.accuracy(), simple_models=simple), terms
 
 
@@ -163,6 +193,30 @@ def _compared(terms: DatumTerms, sweeps: int) -> dict[str, Any]:
         "family_gap": _difference(log_p, best),
         "encoder_gap": _difference(best, encoder),
     }
+
+
+def _with_annealed(
+    scores: Evaluation, terms: DatumTerms, annealed: AnnealedBound, chosen: Tensor
+) -> Evaluation:
+    """The figures, and the bound of annealed importance sampling of some of the data."""
+    gap = annealed.log_marginal - terms.elbo[chosen]
+    error = annealed.variance.sum().sqrt().item() / len(chosen)
+    noise = terms.variances.get("elbo")
+    elbo_error = 0.0 if noise is None else noise.sum().sqrt().item() / len(noise)
+    if len(chosen) == len(terms.elbo):  # the ELBO cancels in the bound
+        errors = {"annealed_gap": math.hypot(error, elbo_error), "annealed_bound": error}
+    else:
+        # Other data would have had another gap. Its spread has the noise of all draws in it.
+        error = max(error, math.sqrt(gap.var().item() / len(chosen)))
+        errors = {"annealed_gap": error, "annealed_bound": math.hypot(error, elbo_error)}
+    errors["annealed_bound"] = math.hypot(errors["annealed_bound"], terms.prior_error)
+    return replace(
+        scores,
+        annealed_bound=scores.elbo + gap.mean().item(),
+        annealed_gap=gap.mean().item(),
+        annealed_data=len(chosen),
+        standard_errors={**scores.standard_errors, **errors},
+    )
 
 
 def _summary(

@@ -96,6 +96,17 @@ class Evaluation:
     encoder_gap: float | None = None
     """This largest ELBO less `encoder_elbo`: what the encoder loses. It can be negative if the
     latents of the guide depend on each other."""
+    annealed_bound: float | None = None
+    """The bound of annealed importance sampling, at most log p(x) in expectation; None, as all
+    below, if it was not asked for. Its standard error is also that of the choice of the data."""
+    annealed_gap: float | None = None
+    """annealed_bound - elbo, the mean over `annealed_data` of the data."""
+    annealed_sweeps: int | None = None
+    """How often each latent of a chain was updated."""
+    annealed_chains: int | None = None
+    """The number of chains per datum."""
+    annealed_data: int | None = None
+    """The number of data for which chains were run."""
 
     @property
     def log_prob(self) -> float:
@@ -194,6 +205,12 @@ class Evaluation:
             ),
             ("log p(x)", "log_marginal", self.log_marginal, "sum over all codes"),
             (bound, "importance_bound", self.importance_bound, "importance-weighted bound"),
+            (
+                f"annealed({self.annealed_sweeps})",
+                "annealed_bound",
+                self.annealed_bound,
+                f"annealed importance sampling of {self.annealed_data} data",
+            ),
             ("posterior gap", "posterior_gap", self.posterior_gap, "log p(x) - ELBO"),
             ("family gap", "family_gap", self.family_gap, "log p(x) - best factorised q(z|x)"),
             ("encoder gap", "encoder_gap", self.encoder_gap, "best factorised q(z|x) - encoder"),

@@ -118,10 +118,18 @@ def test_another_posterior_is_shown_and_not_stored(
     monkeypatch.setattr("pyro_dvae.evaluation.simple.best_mixture", None)
     before = Path("run", "evaluation.json").read_text()
     options = ["--posterior", "exact", "--refine", "1", "--iw-samples", "0"]
+    options += ["--ais", "1", "--ais-data", "5"]
     status, out, err = pdvae("evaluate", "run", *options)
     assert (status, err) == (0, "")
     run = load_run("run")
-    scores = evaluate(run.vae, run.rows("test").x[:], posterior="exact", refine=1)
+    few = {"ais": 1, "ais_data": 5}
+    scores = evaluate(run.vae, run.rows("test").x[:], posterior="exact", refine=1, **few)
+    error = scores.standard_errors["annealed_bound"]
+    bound = f"  annealed(1) {scores.annealed_bound:.2f} ± {error:.2g} (annealed importance"
+    assert f"{bound} sampling, 10 chains, 5 of the images)\n" in out
+    assert "also over the choice of 5 images" in out
+    row = f"{scores.annealed_gap:.2f} ± {scores.standard_errors['annealed_gap']:.2g}"
+    assert row.split() in [line.split()[2:5] for line in out.splitlines()]
     assert f"test ELBO {scores.elbo:.2f} nats/image (exact, exact q(z|x); dynamic" in out
     assert f"{scores.refined_elbo:.2f}    by 1 sweep\n" in out
     assert Path("run", "evaluation.json").read_text() == before
