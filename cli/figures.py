@@ -150,19 +150,7 @@ def print_figures(
     if scores.accuracy is not None:
         print(f"  class accuracy {scores.accuracy:.4f} (of the {datum}s with a label, by q(y|x))")
     bound = f"bound({scores.importance_samples})"
-    if scores.log_marginal is None:
-        print("  log p(x): not summed over all codes")
-    else:
-        summed = "log Z estimated" if "log_marginal" in errors else "exact"
-        print(f"  log p(x) {figure(scores, 'log_marginal')} ({summed}, all codes)")
-    if scores.importance_bound is not None:
-        print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
-    if scores.annealed_bound is not None:
-        print(
-            f"  annealed({scores.annealed_sweeps}) {figure(scores, 'annealed_bound')} (annealed "
-            f"importance sampling, {scores.annealed_chains} chains, {scores.annealed_data} of the "
-            f"{datum}s)"
-        )
+    _print_bounds(scores, bound, datum)
     print(f"  {ordering(scores)}")
     if scores.refined_elbo is not None:
         print(indented(posteriors_table(scores)))
@@ -183,6 +171,23 @@ def print_figures(
         f"(information of {ACTIVE_INFORMATION:g} nats or more); {scores.codes_used} codes used, "
         f"perplexity {scores.code_perplexity:.1f}"
     )
+
+
+def _print_bounds(scores: Evaluation, bound: str, datum: str) -> None:
+    """Log p(x), and the bounds on it, a line each."""
+    if scores.log_marginal is None:
+        print("  log p(x): not summed over all codes")
+    else:
+        summed = "log Z estimated" if "log_marginal" in scores.standard_errors else "exact"
+        print(f"  log p(x) {figure(scores, 'log_marginal')} ({summed}, all codes)")
+    if scores.importance_bound is not None:
+        print(f"  {bound} {figure(scores, 'importance_bound')} (importance-weighted)")
+    if scores.annealed_bound is not None:
+        print(
+            f"  annealed({scores.annealed_sweeps}) {figure(scores, 'annealed_bound')} (annealed "
+            f"importance sampling, {scores.annealed_chains} chains, {scores.annealed_data} of the "
+            f"{datum}s)"
+        )
 
 
 _FAR = (
