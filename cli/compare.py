@@ -109,7 +109,7 @@ def _read(folder: Path, part: str) -> Row:
     run = inspect_run(folder)
     epochs, data = run.metrics, run.data
     scores, todo = stored_figures(run, part)
-    notes = [progress_of(run.config, epochs)] if len(epochs) < run.config.epochs else []
+    notes = [] if run.status == "complete" else [progress_of(run.config, epochs)]
     notes += [todo] if todo else []
     which = f"{data.name} ({data.fingerprint or 'fingerprint unknown'})"
     numbers = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}

@@ -52,7 +52,7 @@ def values(config: Config, dtype: Any = None) -> str:
 
 
 def progress_of(config: Config, epochs: Sequence[EpochRecord]) -> str:
-    """How far a training has come, such as "complete, 20 of 20 epochs".
+    """How far a training has come, such as "complete, 20 of 20 epochs, and 4 of 4 of the guide".
 
     Args:
         config: the run's settings.
@@ -60,8 +60,11 @@ def progress_of(config: Config, epochs: Sequence[EpochRecord]) -> str:
     """
     from pyro_dvae.runs import training_status
 
-    done = epochs[-1].epoch if epochs else 0
-    return f"{training_status(config, epochs)}, {done} of {config.epochs} epochs"
+    model = [record.epoch for record in epochs if not record.of_guide]
+    done = f"{model[-1] if model else 0} of {config.epochs} epochs"
+    if config.guide_epochs:
+        done += f", and {len(epochs) - len(model)} of {config.guide_epochs} of the guide"
+    return f"{training_status(config, epochs)}, {done}"
 
 
 def stored_figures(run: RunInfo, part: str) -> tuple[Evaluation | None, str]:
@@ -156,7 +159,7 @@ def print_figures(
         print(indented(posteriors_table(scores)))
     print(indented(gaps_table(scores, bound, is_uniform=prior[1] < 0)))
     if posterior == "encoder" and config.alpha is None and _is_far(scores):
-        print(f"  {_FAR}")
+        print(f"  {_FAR} {_TRAINED if config.guide_epochs else _NOT_TRAINED}")
     if scores.standard_errors:
         log_z = config.prior.partition(":")[0] in ("boltzmann", "rbm")
         also = ", and of the estimate of log Z where it is not summed" if log_z else ""
@@ -190,10 +193,12 @@ def _print_bounds(scores: Evaluation, bound: str, datum: str) -> None:
         )
 
 
-_FAR = (
-    "The encoder's q(z|x) is far from p(z|x): pdvae fit-guide trains it alone, by the ELBO, and "
-    "leaves\n  log p(x) as it is; --posterior exact uses p(z|x) in its place."
+_FAR = "The encoder's q(z|x) is far from p(z|x):"
+_NOT_TRAINED = (
+    "pdvae fit-guide trains it alone, by the ELBO, and leaves\n  log p(x) as it is; "
+    "--posterior exact uses p(z|x) in its place."
 )
+_TRAINED = "--posterior exact uses p(z|x) in its place."
 _LEAST_FAR, _FAR_SHARE = 1.0, 0.1
 """q(z|x) is far from p(z|x) if KL(q(z|x) || p(z|x)) is at least so many nats, and at least this
 share of |log p(x)|."""

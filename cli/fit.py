@@ -46,6 +46,7 @@ def fit(
     decoder: fit_options.DecoderOption = DEFAULTS.decoder,
     start: options.StartOption = DEFAULTS.start,
     epochs: options.EpochsOption = DEFAULTS.epochs,
+    guide_epochs: fit_options.GuideEpochsOption = DEFAULTS.guide_epochs,
     patience: options.PatienceOption = DEFAULTS.patience or 0,
     batch_size: options.BatchSizeOption = DEFAULTS.batch_size,
     learning_rate: options.LearningRateOption = DEFAULTS.learning_rate,

@@ -112,6 +112,14 @@ DropoutOption = Annotated[
 
 # --- Training ---
 
+GuideEpochsOption = Annotated[
+    int,
+    training(
+        help="The largest number of further epochs in which the encoder alone is trained, by the "
+        "ELBO. Decoder and prior stay as they are, and so does log p(x). If left out: a fifth of "
+        "--epochs for the estimator marginal on few data, else 0."
+    ),
+]
 EstimatorOption = Annotated[
     str,
     training(

@@ -99,15 +99,15 @@ def _content(folder: Path) -> dict[str, Any]:
 
 def _stopped(folder: Path) -> dict[str, int]:
     """The epoch and the step that a training would continue after."""
-    from pyro_dvae.runs import STATE, read_state
+    from pyro_dvae.runs import GUIDE_STATE, STATE, read_state
 
-    progress = read_state(folder).progress
+    name = GUIDE_STATE if (folder / GUIDE_STATE).exists() else STATE
+    progress = read_state(folder, name).progress
     try:
         return {"epoch": progress["epoch"], "step": progress["step"]}
     except KeyError as error:
         raise ValueError(
-            f"Expected the state of a training in {folder / STATE}; got {error!r}. "
-            "Restore the file."
+            f"Expected the state of a training in {folder / name}; got {error!r}. Restore the file."
         ) from error
 
 

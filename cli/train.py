@@ -29,6 +29,9 @@ _FIRST = 3.0
 """Seconds that the first pictures may take. Most of it is the import of matplotlib."""
 
 
+_GUIDE = "training the encoder alone by the ELBO, all else fixed"
+
+
 def train(
     training: RunTrainer, starts: str, *, log_every: int = 0, tensorboard: bool = False
 ) -> Evaluation | None:
@@ -74,21 +77,30 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
     trainer, config = training.trainer, training.config
     if trainer.epoch or trainer.step:
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
+    if training.is_of_guide:
+        print(_GUIDE)
     events = event_log(training.folder, trainer.epoch + 1) if tensorboard else None
-    value = estimator_of(config.estimator).value if training.keeps_state else "ELBO"
+    by_elbo = training.is_of_guide or not training.keeps_state
+    value = "ELBO" if by_elbo else estimator_of(config.estimator).value
     datum = datum_name(training.event_shape)
-    bar = Progress(config.epochs, trainer.epoch, value, datum, for_a_bar(sys.stdout))
+    bar = Progress(training.last_epoch, trainer.epoch, value, datum, for_a_bar(sys.stdout))
     pictures = _Pictures(training)
     with Signals() as signals, bar as progress:
 
         def on_step(step: int, steps: int) -> None:
             progress.step(step, steps)
             if events is not None and log_every and step % log_every == 0:
+                trainer = training.trainer
                 events.add_scalar("ELBO/steps", trainer.train_elbo, trainer.epoch * steps + step)
             signals.check()
 
+        def on_guide() -> None:
+            _say_if_stopped(training.trainer.epoch, config.epochs, config.patience)
+            print(_GUIDE)
+            progress.extend(training.last_epoch, "ELBO")
+
         try:
-            for record in training.epochs(log_every=log_every, on_step=on_step):
+            for record in training.epochs(log_every=log_every, on_step=on_step, on_guide=on_guide):
                 progress.epoch(record)
                 if events is not None:
                     add_epoch(events, record)
@@ -98,8 +110,12 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
             training.save()
             pictures.stop()
             raise CommandError(_stopped(training), stop.status) from None
-    if trainer.epoch < config.epochs:
-        print(f"stopped: no better validation ELBO for {config.patience} epochs")
+    _say_if_stopped(training.trainer.epoch, training.last_epoch, config.patience)
+
+
+def _say_if_stopped(epoch: int, last: int, patience: int | None) -> None:
+    if epoch < last:
+        print(f"stopped: no better validation ELBO for {patience} epochs")
 
 
 def _stopped(training: RunTrainer) -> str:

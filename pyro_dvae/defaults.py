@@ -44,6 +44,9 @@ class TrainingSettings:
 
     epochs: int = 50
     """The most epochs to train."""
+    guide_epochs: int = 0
+    """The most further epochs, after those of the model, in which the guide q(z|x) alone is trained
+    by the ELBO. Decoder, likelihood and prior stay fixed, so that log p(x) does not change."""
     patience: int | None = PATIENCE
     """Training stops after this many epochs without a better validation ELBO. None trains all
     epochs, as does a run without validation data."""

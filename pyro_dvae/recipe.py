@@ -27,6 +27,8 @@ MOST_NUMBERS = 2**18
 """The most numbers, K^D P, for which a training step sums over all codes: some milliseconds."""
 FEW_PER_CATEGORY = 5
 """With fewer training data per category than this, a model of one latent starts from a mixture."""
+GUIDE_SHARE = 0.2
+"""The epochs in which the guide alone is trained, as a share of those of the model."""
 _NEEDS_BETA = ("beta", "free_bits", "annealing", "initial_beta")
 _NEEDS_DRAWS = ("num_particles", "temperature", "baseline", "compile")
 
@@ -111,6 +113,28 @@ def estimator_recipe(
         return {}
     found = {"estimator": "marginal", "prior": "learned"}
     return {name: value for name, value in found.items() if name not in named}
+
+
+def guide_recipe(
+    num_data: int, num_elements: int, num_codes: int, epochs: int, *, by_marginal: bool
+) -> int:
+    """The setting `guide_epochs`: how long the guide is trained alone, after the model.
+
+    The objective log p(x) of the estimator "marginal" does not contain the guide, which only
+    follows p(z|x). So its ELBO is far below log p(x), until the guide is trained by the ELBO.
+
+    Args:
+        num_data: N, the number of data to train on.
+        num_elements: P, the number of elements of a datum.
+        num_codes: K^D.
+        epochs: the most epochs of the model.
+        by_marginal: whether the objective of the model is log p(x).
+
+    Returns:
+        A number of epochs; 0 for more data or codes, and for other objectives.
+    """
+    few = is_few(num_data, num_elements) and num_codes * num_elements <= MOST_NUMBERS
+    return math.ceil(GUIDE_SHARE * epochs) if few and by_marginal else 0
 
 
 def starts_from_mixture(num_data: int, num_elements: int, num_categories: int) -> bool:

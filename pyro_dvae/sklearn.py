@@ -66,6 +66,8 @@ class CategoricalVAE(TableEstimator):
         beta: the weight of the KL term in the gradient; None for 1.
         free_bits: the gradient leaves out the KL of a latent below this number of nats; None for 0.
         epochs: the most epochs to train; None for 50, or as many as make 5,000 steps.
+        guide_epochs: the most further epochs in which the guide alone is trained by the ELBO, with
+            all else fixed; None for a fifth of `epochs` for the estimator "marginal", else 0.
         patience: training stops after this many epochs without a better validation ELBO; 0 trains
             all epochs. None for 10, or as many as make 1,500 steps.
         batch_size: B, the number of data points per step.
@@ -135,6 +137,7 @@ class CategoricalVAE(TableEstimator):
         beta: float | None = None,
         free_bits: float | None = None,
         epochs: int | None = None,
+        guide_epochs: int | None = None,
         patience: int | None = None,
         batch_size: int = RunSettings.batch_size,
         learning_rate: float | None = None,
@@ -167,6 +170,7 @@ class CategoricalVAE(TableEstimator):
         self.beta = beta
         self.free_bits = free_bits
         self.epochs = epochs
+        self.guide_epochs = guide_epochs
         self.patience = patience
         self.batch_size = batch_size
         self.learning_rate = learning_rate

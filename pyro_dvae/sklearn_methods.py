@@ -112,6 +112,7 @@ class TableEstimator(TransformerMixin, DensityMixin, BaseEstimator):  # type: ig
             splits.train.to(self.device),
             None if splits.validation is None else splits.validation.to(self.device),
             epochs=config.epochs,
+            guide_epochs=config.guide_epochs,
             patience=config.patience,
             progress=self.verbose,
             start=config.start,

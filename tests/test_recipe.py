@@ -18,6 +18,7 @@ from pyro_dvae.recipe import (
     LEAST_PATIENCE,
     LEAST_STEPS,
     estimator_recipe,
+    guide_recipe,
     model_recipe,
     training_recipe,
 )
@@ -36,6 +37,7 @@ def test_mnist_has_the_constants() -> None:
         }
         assert model_recipe(num_data, 784, ()) == {}
         assert estimator_recipe(num_data, 784, 8**4, ()) == {}
+        assert guide_recipe(num_data, 784, 8**4, 50, by_marginal=True) == 0
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,23 @@ def test_only_few_values_get_a_small_model() -> None:
     assert estimator_recipe(200, 10_000, 256, ()) == {}
 
 
+@pytest.mark.parametrize(
+    ("size", "epochs", "by_marginal", "guide_epochs"),
+    [
+        ((200, 10, 256), 2_500, True, 500),
+        ((200, 10, 256), 2_500, False, 0),
+        ((200, 10, 256), 3, True, 1),
+        ((200, 10, 256), 0, True, 0),
+        ((200, 10_000, 256), 2_500, True, 0),  # too many codes to sum in a step
+        ((FEW_VALUES // 10 + 1, 10, 256), 50, True, 0),
+    ],
+)
+def test_the_guide_is_trained_alone_after_the_marginal_objective_alone(
+    size: tuple[int, int, int], epochs: int, by_marginal: bool, guide_epochs: int
+) -> None:
+    assert guide_recipe(*size, epochs, by_marginal=by_marginal) == guide_epochs
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     rows = np.random.default_rng(0).normal(size=(60, 3))
@@ -95,6 +114,8 @@ NAMED: list[dict[str, Any]] = [
     {"beta": 2.0},
     {"num_particles": 3},
     {"epochs": 3},
+    {"guide_epochs": 0},
+    {"guide_epochs": 7},
     {"patience": None},
     {"learning_rate": 0.1},
     {"averaging": 0.5},
@@ -124,7 +145,7 @@ def test_a_conditional_prior_is_summed_too(tmp_path: Path) -> None:
     source = open_source(path, labels="y")
     with start_run(source, tmp_path / "run", prior="conditional", epochs=2) as training:
         assert training.config.estimator == "marginal"
-        assert len(list(training.epochs())) == 2
+        assert [record.of_guide for record in training.epochs()] == [False, False, True]
 
 
 def test_fit_is_start_run_for_few_rows_too(table: Path, tmp_path: Path) -> None:
@@ -149,7 +170,8 @@ def test_the_best_epoch_is_that_of_log_p_for_the_marginal() -> None:
     for elbo in (MarginalELBO(noisy=True), RlooELBO(2)):
         torch.manual_seed(0)
         vae = build_vae(Config(num_latents=2, num_categories=3, hidden=(8,), dropout=0.5), (4,))
-        records = list(fit(vae, elbo, x, 20, epochs=40, learning_rate=0.05, averaging=0.0))
+        options = {"guide_epochs": 0, "learning_rate": 0.05, "averaging": 0.0}
+        records = list(fit(vae, elbo, x, 20, epochs=40, **options))
         name = "log_marginal" if isinstance(elbo, MarginalELBO) else "elbo"
         values = [getattr(record, f"validation_{name}") for record in records]
         best = max(record.epoch for record in records if record.is_best)
@@ -161,10 +183,12 @@ def test_fit_stops_after_the_patience_of_the_rule(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(recipe, "LEAST_PATIENCE", 150)  # to save time
     x = torch.bernoulli(torch.full((60, 4), 0.5), generator=torch.Generator().manual_seed(0))
     vae = build_vae(Config(num_latents=2, num_categories=3, hidden=(8,)), (4,))
-    records = list(fit(vae, MarginalELBO(), x, 12, batch_size=4, learning_rate=1e-30, averaging=0))
+    still: dict[str, Any] = {"batch_size": 4, "learning_rate": 1e-30, "averaging": 0}
+    still["guide_epochs"] = 0
+    records = list(fit(vae, MarginalELBO(), x, 12, **still))
     assert len(records) == 14  # 12 steps each, so the patience is 13 epochs
     for validation, epochs in ((12, 16), (None, 15)):
-        options = {"batch_size": 4, "learning_rate": 1e-30, "averaging": 0, "epochs": epochs}
         patience = None if validation else "auto"
-        ran = fit(vae, MarginalELBO(), x, validation, patience=patience, **options)  # type: ignore[arg-type]
+        still |= {"epochs": epochs, "patience": patience}
+        ran = fit(vae, MarginalELBO(), x, validation, **still)
         assert len(list(ran)) == epochs

@@ -241,6 +241,7 @@ def test_it_trains_as_the_command_line_does(tmp_path: Path) -> None:
         records = list(training.epochs())
         training.finish()
     run = load_run(tmp_path / "run")
+    assert [record.of_guide for record in records] == [False, False, False, True]
     assert [record.validation_elbo for record in records] == [
         record.validation_elbo for record in model.history_
     ]
@@ -361,7 +362,7 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     small().fit(load_iris().data)
     assert capsys.readouterr().out == ""
     small(verbose=True).fit(load_iris().data)
-    assert capsys.readouterr().out.count("epoch ") == 2
+    assert capsys.readouterr().out.count("epoch ") == 3
 
 
 def test_codes_of_other_posteriors() -> None:

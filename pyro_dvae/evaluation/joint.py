@@ -164,11 +164,17 @@ class Joint:
             p_x = precise(self.vae.decode(codes[:, None]), self.vae.likelihood)
             yield self._log_prior(codes[:, None]), p_x
 
-    def all_codes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Log p(z) or p(z|y), (Y, K^D), and log p(x|z), (B, K^D), of data (B, *event)."""
+    def all_codes(self, x: Tensor, num_rows: int = 1) -> tuple[Tensor, Tensor]:
+        """Log p(z) or p(z|y), (Y, K^D), and log p(x|z), (B, K^D), of data (B, *event).
+
+        Args:
+            x: the data.
+            num_rows: the least number of data for which the codes are divided into chunks. Kept
+                codes stay in the chunks of the first call.
+        """
         chunks: Any = self._kept
         if not chunks:
-            chunks = self.chunks(self.codes_at_once(len(x)))
+            chunks = self.chunks(self.codes_at_once(max(num_rows, len(x))))
             if self.num_codes * self.num_params <= _KEPT_ELEMENTS:
                 chunks = self._kept = list(chunks)
         log_likelihood = wide(x.new_empty(len(x), self.num_codes, dtype=self.dtype))

@@ -4,7 +4,7 @@ from pyro_dvae.memory import refuse_bytes
 from pyro_dvae.runs.anomalies import ExplainedRow, anomaly_rows, explain_row, explained_table
 from pyro_dvae.runs.beside import with_simple_models
 from pyro_dvae.runs.blocks import decode_blocks, is_nominal, sample_blocks
-from pyro_dvae.runs.checkpoints import STATE, newest_run, read_state
+from pyro_dvae.runs.checkpoints import GUIDE_STATE, STATE, newest_run, read_state
 from pyro_dvae.runs.config import (
     ESTIMATORS,
     Config,
@@ -65,6 +65,7 @@ from pyro_dvae.runs.start import new_model, resume_run, start_run
 __all__ = [
     "CONFIG",
     "ESTIMATORS",
+    "GUIDE_STATE",
     "METRICS",
     "STATE",
     "Config",

@@ -16,6 +16,8 @@ from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.resume import TrainingState
 
 WEIGHTS, STATE = "weights.safetensors", "last.safetensors"
+GUIDE_STATE = "last-guide.safetensors"
+"""The state within the epochs of the guide. `STATE` then stays that of the model's last epoch."""
 
 _PROGRESS: dict[str, Any] = {
     **dict.fromkeys(("epoch", "step", "num_seen", "num_averaged"), int),
@@ -100,24 +102,33 @@ def write_weights(folder: str | Path, weights: Mapping[str, Tensor], epoch: int)
     write_tensors(Path(folder) / WEIGHTS, weights, {"epoch": epoch, "version": __version__})
 
 
-def write_state(folder: str | Path, state: TrainingState) -> None:
+def write_state(folder: str | Path, state: TrainingState, name: str = STATE) -> None:
     """Write the state that `Trainer.load_state_dict` continues from, in place of the one before.
+
+    Args:
+        folder: the run's.
+        state: the state.
+        name: of the file.
 
     Raises:
         FloatingPointError: a number of the state is NaN or infinite. Nothing was written.
         OSError: the file cannot be written. What was there stays.
     """
     metadata = {"progress": state.progress, "version": __version__}
-    write_tensors(Path(folder) / STATE, state.tensors, metadata)
+    write_tensors(Path(folder) / name, state.tensors, metadata)
 
 
-def read_state(folder: str | Path) -> TrainingState:
+def read_state(folder: str | Path, name: str = STATE) -> TrainingState:
     """Read the state that `write_state` wrote, on the CPU.
+
+    Args:
+        folder: the run's.
+        name: of the file.
 
     Raises:
         ValueError: there is no such file, or it is damaged.
     """
-    path = Path(folder) / STATE
+    path = Path(folder) / name
     tensors, metadata = read_tensors(path, "the state of a training")
     try:
         check_fields(metadata, {"progress": dict[str, Any]})

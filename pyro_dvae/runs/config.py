@@ -82,6 +82,7 @@ class Config(RunSettings):
         at_least("seed", self.seed, 0)
         at_least("split seed", self.split_seed, 0)
         at_least("epochs", self.epochs, 0)
+        at_least("epochs of the guide", self.guide_epochs, 0)
         hidden_sizes(self.hidden)
         dropout_share(self.dropout)
         labelled_share(self.labelled_share or 0.0)
@@ -134,6 +135,11 @@ class Config(RunSettings):
             raise ValueError(
                 "Expected no alpha with the conditional prior, which takes a label of each datum; "
                 f"got alpha={self.alpha}. Leave one of them out."
+            )
+        if self.guide_epochs:
+            raise ValueError(
+                "Expected guide_epochs=0 for a model with classes, whose guide is trained together "
+                f"with it; got guide_epochs={self.guide_epochs}. Leave it out."
             )
 
     def _check_estimator(self) -> None:

@@ -23,8 +23,8 @@ METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 
 Status = Literal["complete", "stopped early", "unfinished"]
 
-_LATER = ("validation_log_marginal", "validation_information")
-"""Figures that the first versions did not write."""
+_LATER = {"validation_log_marginal": None, "validation_information": None, "of_guide": False}
+"""What the first versions did not write, and what it is then."""
 _COMPARED = ("elbo", "log_marginal", "importance_bound", "posterior_gap", "active_latents")
 """Figures that have to be finite, for runs are compared by them."""
 _LONGEST = 2**24
@@ -123,7 +123,7 @@ def epoch_records(folder: str | Path, lines: list[dict[str, Any]]) -> list[Epoch
     names = get_type_hints(EpochRecord)
     for line in lines:
         if "epoch" in line and "step" not in line:
-            known: dict[str, Any] = {**dict.fromkeys(_LATER), **line}
+            known: dict[str, Any] = {**_LATER, **line}
             missing = [name for name in names if name not in known]
             if missing:
                 raise ValueError(
@@ -143,12 +143,23 @@ def training_status(config: Config, epochs: Sequence[EpochRecord]) -> Status:
         config: the run's settings.
         epochs: those that are complete.
     """
+    model = [record for record in epochs if not record.of_guide]
+    status = _status(model, config.epochs, config.patience, config.annealing or 0)
+    if status == "unfinished" or not config.guide_epochs:
+        return status
+    done = len(model)
+    guide = _status(epochs, done + config.guide_epochs, config.patience, done)
+    return "unfinished" if guide == "unfinished" else status
+
+
+def _status(
+    epochs: Sequence[EpochRecord], most: int, patience: int | None, annealing: int
+) -> Status:
     done = epochs[-1].epoch if epochs else 0
-    if done >= config.epochs:
+    if done >= most:
         return "complete"
     best = max((record.epoch for record in epochs if record.is_best), default=0)
-    stopped = has_converged(done, best, config.patience, config.annealing or 0)
-    return "stopped early" if stopped else "unfinished"
+    return "stopped early" if has_converged(done, best, patience, annealing) else "unfinished"
 
 
 def rewind_metrics(folder: str | Path, epoch: int, step: int) -> list[dict[str, Any]]:

@@ -49,7 +49,6 @@ def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "imag
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    epochs = [record.epoch for record in records]
     curves: dict[str, list[float | None]] = {
         "ELBO, train (running)": [r.train_elbo for r in records],
         "ELBO, validation": [r.validation_elbo for r in records],
@@ -57,10 +56,11 @@ def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "imag
     }
     for label, values in curves.items():
         if None not in values:
-            axes.plot(epochs, np.asarray(values, float), ".-", label=label)
-    best = [record.epoch for record in records if record.is_best][-1:]
-    for epoch in best:
+            axes.plot([r.epoch for r in records], np.asarray(values, float), ".-", label=label)
+    for epoch in [record.epoch for record in records if record.is_best][-1:]:
         axes.axvline(epoch, color="0.7", linewidth=1, label=f"best epoch, {epoch}")
+    for epoch in [record.epoch for record in records if record.of_guide][:1]:
+        axes.axvline(epoch, color="0.4", linestyle=":", label=f"guide alone, from epoch {epoch}")
     # The first epoch starts so far below that the others would look alike.
     tail = [v for r in records[1:] for v in (r.train_elbo, r.validation_elbo) if v is not None]
     if tail:

@@ -33,7 +33,7 @@ from pyro_dvae.data.serve.divide import split_is_last
 from pyro_dvae.defaults import LABELLED_SHARE, TEST_SHARE
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
 from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
-from pyro_dvae.recipe import estimator_recipe, model_recipe, training_recipe
+from pyro_dvae.recipe import estimator_recipe, guide_recipe, model_recipe, training_recipe
 from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.runs.estimators import ESTIMATORS, estimator_of
 from pyro_dvae.runs.parts import is_conditional
@@ -168,7 +168,12 @@ def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Conf
     recipe = training_recipe(*size, config.batch_size, anneals=estimator.has_beta)
     if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
         del recipe["annealing"]
-    return replace(config, **{name: recipe[name] for name in recipe.keys() - named})
+    config = replace(config, **{name: recipe[name] for name in recipe.keys() - named})
+    if "guide_epochs" in named or config.alpha is not None:
+        return config
+    by_marginal = config.estimator == "marginal"
+    further = guide_recipe(*size, codes, config.epochs, by_marginal=by_marginal)
+    return replace(config, guide_epochs=further)
 
 
 def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:

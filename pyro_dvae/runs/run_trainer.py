@@ -12,7 +12,13 @@ from pyro_dvae._version import __version__
 from pyro_dvae.data import Splits
 from pyro_dvae.evaluation import Evaluation, evaluate
 from pyro_dvae.runs.beside import with_simple_models
-from pyro_dvae.runs.checkpoints import read_state, write_state, write_weights
+from pyro_dvae.runs.checkpoints import (
+    GUIDE_STATE,
+    STATE,
+    read_state,
+    write_state,
+    write_weights,
+)
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.log import (
     append_metrics,
@@ -26,6 +32,7 @@ from pyro_dvae.runs.rows import model_batch
 from pyro_dvae.runs.run import Run
 from pyro_dvae.runs.settings import write_config
 from pyro_dvae.runs.storage import only_writer
+from pyro_dvae.training.guide_epochs import GuideEpochs
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.second_stage import SecondStageTrainer
 from pyro_dvae.training.trainer import Trainer
@@ -44,9 +51,13 @@ class RunTrainer:
     to continue from. Each file is replaced at once, so that a process that is killed, or a disk
     that is full, leaves what was there.
 
+    Where the settings have `guide_epochs`, these follow the epochs of the model. `trainer` is then
+    the training of the guide alone, of the same model.
+
     Args:
         folder: the run's, as `create_run` made it.
-        trainer: the training. A `SecondStageTrainer` leaves no state, and cannot be resumed.
+        trainer: the training of the model. A `SecondStageTrainer` leaves no state, and cannot be
+            resumed.
         data: what the run remembers of its data, and its settings.
         splits: the data.
         resume: continue from the folder's last state, in place of starting in an empty folder.
@@ -110,42 +121,84 @@ class RunTrainer:
                 f"{self.config.epochs}. Raise it to epochs={trainer.epoch}, or leave it out."
             )
         read_evaluation(self.folder)  # whose damage would only tell at the end
-        lines = rewind_metrics(self.folder, trainer.epoch, trainer.step)
+        if self.config.guide_epochs:
+            self._continue_guide()
+        lines = rewind_metrics(self.folder, self.trainer.epoch, self.trainer.step)
         self.records = epoch_records(self.folder, lines)
+
+    def _continue_guide(self) -> None:
+        """Go on with the epochs of the guide; or drop them, if the model is trained further."""
+        trainer, state = self.trainer, self.folder / GUIDE_STATE
+        if not trainer.is_over(self.config.epochs, self.config.patience):
+            state.unlink(missing_ok=True)
+            if trainer.best is not None:
+                write_weights(self.folder, trainer.best_weights, trainer.best.epoch)
+        elif state.exists():
+            self.trainer = GuideEpochs(trainer)
+            self.trainer.load_state_dict(read_state(self.folder, GUIDE_STATE))
 
     def save(self) -> None:
         """Write the state to continue from, after any step or epoch."""
         if self.keeps_state:
-            write_state(self.folder, self.trainer.state_dict())
+            name = GUIDE_STATE if self.is_of_guide else STATE
+            write_state(self.folder, self.trainer.state_dict(), name)
+
+    @property
+    def is_of_guide(self) -> bool:
+        """Whether the epochs of the model are over, and those of the guide have begun."""
+        return isinstance(self.trainer, GuideEpochs)
+
+    @property
+    def last_epoch(self) -> int:
+        """The number of the last epoch, if the training does not stop early: of model or guide."""
+        if isinstance(self.trainer, GuideEpochs):
+            return self.trainer.model_epochs + self.config.guide_epochs
+        return self.config.epochs
 
     def epochs(
-        self, *, log_every: int = 0, on_step: Callable[[int, int], None] | None = None
+        self,
+        *,
+        log_every: int = 0,
+        on_step: Callable[[int, int], None] | None = None,
+        on_guide: Callable[[], None] | None = None,
     ) -> Iterator[EpochRecord]:
         """Train until the epochs of the settings are complete, or the validation ELBO converged.
 
-        Each epoch is in the folder when its record is yielded.
+        The epochs of the guide follow, if there are any. Each epoch is in the folder when its
+        record is yielded.
 
         Args:
             log_every: steps between lines in `metrics.jsonl` beside those of the epochs; 0 for no
                 such lines.
             on_step: called with (step, steps) of the epoch after each step. After an exception
                 from it, `save` keeps the steps up to there.
+            on_guide: called when the epochs of the guide begin.
 
         Raises:
             FloatingPointError: the loss or its gradient is not finite, or a weight to be saved.
             OSError: a file cannot be written.
         """
-        trainer = self.trainer
 
         def after_step(step: int, steps: int) -> None:
             if log_every and step % log_every == 0:
+                trainer = self.trainer
                 line = {"epoch": trainer.epoch + 1, "step": step, "train_elbo": trainer.train_elbo}
                 append_metrics(self.folder, line)
             if on_step is not None:
                 on_step(step, steps)
 
-        epochs, patience = self.config.epochs, self.config.patience
-        for record in trainer.run(epochs, patience=patience, on_step=after_step):
+        if not self.is_of_guide:
+            yield from self._run(after_step)
+            if not self.config.guide_epochs:
+                return
+            self.trainer = GuideEpochs(self.trainer)
+            if on_guide is not None:
+                on_guide()
+        yield from self._run(after_step)
+
+    def _run(self, after_step: Callable[[int, int], None]) -> Iterator[EpochRecord]:
+        trainer, patience = self.trainer, self.config.patience
+        for record in trainer.run(self.last_epoch, patience=patience, on_step=after_step):
             self.records.append(record)
             append_metrics(self.folder, vars(record))
             if record.is_best:

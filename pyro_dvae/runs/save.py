@@ -74,7 +74,9 @@ def save_run(
         ValueError: no settings build this model, or the data do not fit it. No folder is made then.
     """
     shape = _event_shape(vae)
-    given = {"epochs": records[-1].epoch if records else 0, **settings}
+    trained = max((epoch.epoch for epoch in records if not epoch.of_guide), default=0)
+    of_guide = sum(epoch.of_guide for epoch in records)
+    given = {"epochs": trained, "guide_epochs": of_guide, **settings}
     config, weights = config_of(vae, shape, given)
     best = [epoch.epoch for epoch in records if epoch.is_best]
     with _opened(data, labels) as (source, values):

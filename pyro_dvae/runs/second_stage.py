@@ -115,6 +115,7 @@ def _settings(
 ) -> dict[str, Any]:
     return {
         "epochs": epochs,
+        "guide_epochs": 0,
         "patience": patience if run.config.validation else None,
         "batch_size": batch_size,
         "learning_rate": learning_rate,

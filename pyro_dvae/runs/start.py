@@ -14,7 +14,7 @@ import torch
 from pyro.infer import ELBO
 
 from pyro_dvae.data import Scan, Source, Splits, given_kinds, only_seen, with_categories
-from pyro_dvae.runs.checkpoints import STATE, create_run
+from pyro_dvae.runs.checkpoints import GUIDE_STATE, STATE, create_run
 from pyro_dvae.runs.config import Config, build_elbo, build_vae
 from pyro_dvae.runs.labelled import data_per_label, with_copies
 from pyro_dvae.runs.parts import is_conditional
@@ -34,7 +34,9 @@ from pyro_dvae.semi_supervised import SemiSupervisedVAE
 from pyro_dvae.streams import RandomStream
 from pyro_dvae.training.batches import Batch
 from pyro_dvae.training.fitting import calibrate
+from pyro_dvae.training.guide_epochs import has_guide_to_train
 from pyro_dvae.training.mixture_start import resolve_start, start_from_mixture
+from pyro_dvae.training.second_stage import check_guide
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
 
@@ -79,6 +81,11 @@ def start_run(
     _check(config, splits, device)
     config = _with_start(config, splits)
     trainer = _trainer(config, splits, device, fresh=True)
+    if config.guide_epochs:
+        if settings.get("guide_epochs"):
+            check_guide(trainer.vae)
+        elif not has_guide_to_train(trainer.vae):  # an encoder of the user's own, without weights
+            config = replace(config, guide_epochs=0)
     if compile_step is None and trainer.compile_if_long(config.epochs):
         config = replace(config, compile=True)
     if config.num_particles is None:  # the estimator is the user's own, and has its defaults
@@ -117,7 +124,8 @@ def resume_run(
     device = torch.device(device)
     folder = Path(folder)
     file = trusted_config(folder, trust_code=trust_code, trains=True)
-    refuse_sizes_beyond(folder / STATE, file.config)
+    for state in (STATE, GUIDE_STATE):
+        refuse_sizes_beyond(folder / state, file.config)
     config = replace(file.config, epochs=settings.pop("epochs", file.config.epochs))
     record = replace(file.data, config=config).moved_to(data, data_dir)
     _refuse_other_settings(folder, {**vars(config), **record.reading._asdict()}, settings)

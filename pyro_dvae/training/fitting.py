@@ -9,14 +9,18 @@ from typing import Any, Literal
 
 import torch
 
+from pyro_dvae.codes import num_codes
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.elbos.base import DiscreteELBO
-from pyro_dvae.recipe import training_recipe
+from pyro_dvae.elbos.exact import MarginalELBO
+from pyro_dvae.recipe import guide_recipe, training_recipe
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
+from pyro_dvae.training.guide_epochs import GuideEpochs, has_guide_to_train
 from pyro_dvae.training.held_out import datum_shape, hold_out
 from pyro_dvae.training.mixture_start import resolve_start, start_from_mixture
 from pyro_dvae.training.progress import Progress
 from pyro_dvae.training.records import EpochRecord
+from pyro_dvae.training.second_stage import check_guide
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
 
@@ -31,6 +35,7 @@ def fit(
     validation: Batch | float | None = VALIDATION_SHARE,
     *,
     epochs: int | None = None,
+    guide_epochs: int | None = None,
     patience: int | Literal["auto"] | None = "auto",
     batch_size: int = TrainingSettings.batch_size,
     learning_rate: float | None = None,
@@ -77,6 +82,9 @@ def fit(
             equal to one another come into one part, as in `make_splits`; but not where bits have
             been drawn once already. `TrainingData` of your own need `groups_of_copies` for that.
         epochs: the most epochs to train; None for 50, or as many as make 5,000 steps.
+        guide_epochs: the most further epochs in which the guide alone is trained by the ELBO, from
+            the best weights on, with all else fixed; see `GuideTrainer`. None for a fifth of
+            `epochs` where the ELBO is a `MarginalELBO` and data and codes are few, else 0.
         patience: stop after this many epochs without a better validation ELBO, those of annealing
             aside; None never stops early. "auto" means 10, or as many as make 1,500 steps. It plays
             no part without validation.
@@ -114,12 +122,16 @@ def fit(
     """
     train, held_out = hold_out(vae, training_data(vae, data), validation, split_seed)
     calibrate(vae, train, seed)
+    if guide_epochs:
+        check_guide(vae)
     anneals = isinstance(elbo, DiscreteELBO) and elbo.has_beta
     num_elements = math.prod(datum_shape(vae, train))
     if resolve_start(vae, elbo, (len(train), num_elements), start) == "mixture":
         start_from_mixture(vae, train, seed)
     recipe = training_recipe(len(train), num_elements, batch_size, anneals=anneals)
     epochs = recipe["epochs"] if epochs is None else epochs
+    if guide_epochs is None:
+        guide_epochs = _guide_epochs(vae, elbo, (len(train), num_elements), epochs)
     trainer = Trainer(
         vae,
         elbo,
@@ -140,11 +152,32 @@ def fit(
     if patience == "auto":
         patience = None if held_out is None else recipe["patience"]
     limits: dict[str, Any] = {"patience": patience, "max_seconds": max_seconds, "clock": clock}
-    if progress:
-        yield from _shown(trainer, epochs, limits, on_step)
-    else:
-        yield from trainer.run(epochs, **limits, on_step=on_step)
+    run = _shown if progress else _run
+    yield from run(trainer, epochs, limits, on_step)
     trainer.keep_best()
+    if guide_epochs:
+        guide = GuideEpochs(trainer)
+        yield from run(guide, guide.epoch + guide_epochs, limits, on_step)
+        guide.keep_best()
+
+
+def _guide_epochs(vae: DiscreteVAE, elbo: Any, size: tuple[int, int], epochs: int) -> int:
+    """The epochs of the guide that the size (N, P) of the data decides."""
+    if not isinstance(elbo, MarginalELBO) or not has_guide_to_train(vae):
+        return 0
+    labels = torch.zeros(1, dtype=torch.int64, device=next(vae.parameters()).device)
+    with torch.no_grad():
+        shape = vae.prior_codes(labels if vae.takes_labels else None).event_shape
+    return guide_recipe(*size, num_codes(*shape), epochs, by_marginal=True)
+
+
+def _run(
+    trainer: Trainer,
+    epochs: int,
+    limits: dict[str, Any],
+    on_step: Callable[[int, int], None] | None,
+) -> Iterator[EpochRecord]:
+    yield from trainer.run(epochs, **limits, on_step=on_step)
 
 
 def _shown(
@@ -154,7 +187,11 @@ def _shown(
     on_step: Callable[[int, int], None] | None,
 ) -> Iterator[EpochRecord]:
     """What `trainer.run` yields, with a bar."""
-    with Progress(epochs) as bar:
+    value = "estimate"
+    if isinstance(trainer, GuideEpochs):
+        value = "ELBO"
+        print("training the guide alone by the ELBO, all else fixed", flush=True)
+    with Progress(epochs, trainer.epoch, value) as bar:
 
         def after_step(step: int, steps: int) -> None:
             bar.step(step, steps)

@@ -29,13 +29,15 @@ class FixedModelELBO(EnumeratedELBO):
 
     Args:
         vae: the model. Only `vae.encoder` and `vae.posterior_family` may change between calls.
+        num_rows: the number of data per step, for which the codes are divided into chunks that fit
+            into memory.
     """
 
-    def __init__(self, vae: DiscreteVAE) -> None:
+    def __init__(self, vae: DiscreteVAE, num_rows: int = 1) -> None:
         super().__init__()
         self._held = (vae,)  # in a tuple, since the model is no part of this module
         self._joint: Joint | None = None
-        self._rows = 0
+        self._num_rows = num_rows
 
     def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
         """Minus the ELBO, summed over the data, in nats; without gradients."""
@@ -52,7 +54,7 @@ class FixedModelELBO(EnumeratedELBO):
         x, labels = args if len(args) > 1 else (args[0], None)
         (vae,) = self._held
         with torch.no_grad():
-            log_prior, log_likelihood = self._joint_of(vae, x, labels).all_codes(x)
+            log_prior, log_likelihood = self._joint_of(vae, x, labels).all_codes(x, self._num_rows)
             log_prior = log_prior if labels is None else log_prior[labels]
         q = posterior_of(vae.posterior(x), tabulate=True)
         # KL = -E_q[log p(z)] - H(q), with the weight beta in the gradient alone
@@ -64,18 +66,20 @@ class FixedModelELBO(EnumeratedELBO):
         return (surrogate.detach() - surrogate - bound).sum()
 
     def _joint_of(self, vae: DiscreteVAE, x: Tensor, labels: Tensor | None) -> Joint:
-        # The codes are kept in chunks that suit a number of rows; a trial run has fewer.
-        if self._joint is None or len(x) > self._rows:
-            self._joint, self._rows = Joint(vae, x, labels), len(x)
+        if vae.decoder.training:  # a trial run, in which some units may be left out
+            return Joint(vae, x, labels)
+        if self._joint is None:
+            self._joint = Joint(vae, x, labels)
         return self._joint
 
 
-def guide_objective(vae: DiscreteVAE, x: Tensor) -> DiscreteELBO:
+def guide_objective(vae: DiscreteVAE, x: Tensor, num_rows: int = 1) -> DiscreteELBO:
     """The objective for the guide of a fixed model: exact where the sum over all codes is cheap.
 
     Args:
         vae: the model.
         x: (B, *event), some data.
+        num_rows: the number of data per step.
 
     Returns:
         `FixedModelELBO`, or `RlooELBO` of 8 particles where a sum over all codes is too dear.
@@ -83,4 +87,4 @@ def guide_objective(vae: DiscreteVAE, x: Tensor) -> DiscreteELBO:
     with torch.no_grad():
         num_latents, num_categories = vae.posterior(x).event_shape
     exact = sums_cheaply(vae, (num_latents, num_categories), x.shape[1:])
-    return FixedModelELBO(vae) if exact else RlooELBO(PARTICLES, max_plate_nesting=1)
+    return FixedModelELBO(vae, num_rows) if exact else RlooELBO(PARTICLES, max_plate_nesting=1)

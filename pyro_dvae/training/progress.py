@@ -43,7 +43,7 @@ class Progress:
         self.epochs = epochs
         self.done = done
         self.datum = datum
-        self.train = "train" if value == "ELBO" else f"(train {value})"
+        self.train = _train(value)
         console = Console(file=file)
         has_bar = find_spec("ipywidgets") is not None if console.is_jupyter else _is_terminal(file)
         self.bar = Progress(
@@ -56,6 +56,16 @@ class Progress:
             disable=not has_bar,
         )
         self.task = self.bar.add_task("", total=epochs, completed=done)
+
+    def extend(self, epochs: int, value: str) -> None:
+        """Go on to another number of epochs, in which the training reports another value.
+
+        Args:
+            epochs: the number of epochs in all.
+            value: what the training reports from now on.
+        """
+        self.epochs, self.train = epochs, _train(value)
+        self.bar.update(self.task, total=epochs)
 
     def __enter__(self) -> Progress:
         if not self.bar.disable:  # a disabled bar of an older rich still prints a newline
@@ -86,6 +96,10 @@ class Progress:
                 f"{held_out} nats/{self.datum}, {record.seconds:.0f} s",
                 flush=True,
             )
+
+
+def _train(value: str) -> str:
+    return "train" if value == "ELBO" else f"(train {value})"
 
 
 def _is_terminal(file: Any) -> bool:

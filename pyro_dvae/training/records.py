@@ -29,6 +29,9 @@ class EpochRecord:
     validation data always True."""
     seconds: float
     """The seconds spent in training steps so far, without validation."""
+    of_guide: bool = False
+    """Whether it is one of the `guide_epochs`, in which the guide alone is trained, after those of
+    the model."""
 
     @classmethod
     def of(

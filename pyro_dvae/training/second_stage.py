@@ -139,19 +139,29 @@ class GuideTrainer(SecondStageTrainer):
         validation: Batch | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(vae, SemiSupervisedVAE):
-            raise ValueError(
-                "Expected a model without classes, whose guide is trained by the ELBO alone; got "
-                "a SemiSupervisedVAE. Train its guide together with its model, for more epochs."
-            )
-        check_weights(vae.encoder, "an encoder")
+        check_guide(vae)
         self._fixed = (vae.decoder, vae.likelihood, vae.prior)
         data = training_data(vae, data)
         index = torch.arange(min(2, len(data)))
         weight = next(vae.parameters())
         rows = served(data, index.to(weight.device), torch.Generator(weight.device), weight.dtype)
-        elbo = guide_objective(vae, rows[0])
+        elbo = guide_objective(vae, rows[0], options.get("batch_size", TrainingSettings.batch_size))
         super().__init__(vae, elbo, data, validation, **{"annealing": 0, **options})
+
+
+def check_guide(vae: DiscreteVAE) -> None:
+    """Refuse a model whose guide cannot be trained alone.
+
+    Raises:
+        ValueError: it has classes of partly labelled data, or all weights of its encoder are frozen
+            or it has none.
+    """
+    if isinstance(vae, SemiSupervisedVAE):
+        raise ValueError(
+            "Expected a model without classes, whose guide is trained by the ELBO alone; got "
+            "a SemiSupervisedVAE. Train its guide together with its model, for more epochs."
+        )
+    check_weights(vae.encoder, "an encoder")
 
 
 def fit_guide(

@@ -194,7 +194,7 @@ class Trainer(GradientSteps):
         clock: Callable[[], float],
         on_step: Callable[[int, int], None] | None,
     ) -> Generator[EpochRecord, None, None]:
-        while self.epoch < epochs and not self._converged(patience) and self.seconds <= max_seconds:
+        while not self.is_over(epochs, patience) and self.seconds <= max_seconds:
             start = clock() - self.seconds
             self.shuffling.set_state(self.order)  # a run may begin in the middle of an epoch
             batches = epoch_order(self.data, self.shuffling, self.device)
@@ -259,6 +259,16 @@ class Trainer(GradientSteps):
             return
         for name, value in weights.items():  # new memory would cost more than the copy
             self.best_weights[name].copy_(value)
+
+    def is_over(self, epochs: int, patience: int | None) -> bool:
+        """Whether `run` with these arguments would take no step.
+
+        Args:
+            epochs: the number of epochs to train at most.
+            patience: stop after this many epochs without a better validation ELBO; None never stops
+                early.
+        """
+        return self.epoch >= epochs or self._converged(patience)
 
     def _converged(self, patience: int | None) -> bool:
         best = self.epoch if self.best is None else self.best.epoch

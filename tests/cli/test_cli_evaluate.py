@@ -251,10 +251,11 @@ def _untrained(folder: str, **settings: Any) -> None:
     write_weights(path, vae.state_dict(), epoch=0)
 
 
-def _epoch(folder: str, epoch: int, *, is_best: bool = True) -> None:
+def _epoch(folder: str, epoch: int, *, is_best: bool = True, of_guide: bool = False) -> None:
     elbo = {"train_elbo": -100.0, "validation_elbo": -99.0, "validation_log_marginal": None}
     rest = {"validation_information": [0.5, 0.5], "is_best": is_best, "seconds": 7.0 * epoch}
-    append_metrics(Path(folder), {"epoch": epoch, **elbo, **rest})
+    part = {"of_guide": True} if of_guide else {}  # which older versions did not write
+    append_metrics(Path(folder), {"epoch": epoch, **elbo, **rest, **part})
 
 
 def _figures(folder: str, elbo: float, part: str = "test", **others: Any) -> None:
@@ -390,6 +391,26 @@ def test_compare_marks_what_is_missing_stale_or_unfinished(pdvae: Run) -> None:
     assert _table(out)[0]["seconds"] == "21"
     _, out, _ = pdvae("compare", "stale", "--split", "validation")
     assert "run pdvae evaluate stale --split validation" in out
+
+
+def test_the_epochs_of_the_guide_count_apart(pdvae: Run) -> None:
+    for name in ("done", "half", "none"):
+        _untrained(name, epochs=2, patience=5, annealing=0, guide_epochs=2)
+        for epoch in (1, 2):
+            _epoch(name, epoch)
+        _figures(name, -90.0)
+    _epoch("half", 3, of_guide=True)
+    for epoch in (3, 4):
+        _epoch("done", epoch, of_guide=True)
+    rows = {row["run"]: row for row in _table(pdvae("compare", "done", "half", "none")[1])}
+    assert [rows[name]["epochs"] for name in ("done", "half", "none")] == ["4", "3", "2"]
+    for name, told in (
+        ("done", "complete, 2 of 2 epochs, and 2 of 2 of the guide"),
+        ("half", "unfinished, 2 of 2 epochs, and 1 of 2 of the guide"),
+        ("none", "unfinished, 2 of 2 epochs, and 0 of 2 of the guide"),
+    ):
+        assert told in pdvae("info", name)[1]
+        assert (told in pdvae("compare", name)[1]) == (name != "done")
 
 
 def test_compare_refuses_runs_that_are_not_comparable(pdvae: Run) -> None:
@@ -584,5 +605,9 @@ def test_says_that_the_encoder_is_far_from_the_exact_posterior(
     scores = replace(scores, posterior_gap=gap, log_marginal=log_p)
     print_figures(scores, "test", Config())
     assert ("pdvae fit-guide" in capsys.readouterr().out) == far
+    print_figures(scores, "test", Config(guide_epochs=5))  # which has trained it already
+    shown = capsys.readouterr().out
+    assert ("far from p(z|x): --posterior exact" in shown) == far
+    assert "pdvae fit-guide" not in shown
     print_figures(scores, "test", Config(), posterior="exact")
     assert "pdvae fit-guide" not in capsys.readouterr().out

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,12 @@ def test_elbo_figure(validation: float | None, epochs: int, tmp_path: Path) -> N
     curves = [line for line in figure.axes[0].lines if line.get_marker() == "."]
     assert len(curves) == (1 if validation is None and epochs else 3)
     assert all(len(line.get_xdata()) == epochs for line in curves)
+
+
+def test_elbo_figure_marks_the_epochs_of_the_guide() -> None:
+    record = EpochRecord(1, -3.0, -2.0, -1.0, None, True, 1.0)
+    further = [replace(record, epoch=epoch, of_guide=True) for epoch in (2, 3)]
+    labels = [line.get_label() for line in plots.elbo_figure([record, *further], "").axes[0].lines]
+    assert labels[-2:] == ["best epoch, 3", "guide alone, from epoch 2"]
+    labels = [line.get_label() for line in plots.elbo_figure([record], "").axes[0].lines]
+    assert labels[-1:] == ["best epoch, 1"]

@@ -83,7 +83,8 @@ def train_to_the_end(training: RunTrainer) -> Evaluation | None:
 
 def test_a_run_tells_what_it_did(run: Path) -> None:
     loaded = load_run(run)
-    assert [record.epoch for record in loaded.metrics] == [1, 2]
+    epochs = [(record.epoch, record.of_guide) for record in loaded.metrics]
+    assert epochs == [(1, False), (2, False), (3, True)]
     assert loaded.metrics == read_epochs(run)
     assert loaded.status == "complete"
     x, labels = model_batch(loaded.config, loaded.data.splits(), "test", torch.device("cpu"))
