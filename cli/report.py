@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyro_dvae import Run
 
 
+_WIDEST = 74
+"""The most characters of a line of a command, if no option is longer."""
+
 RunsArgument = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -51,11 +54,15 @@ def report(
         folders: list[Path | None] = [*runs] if runs else [None]
         loaded = [open_run(folder, device, trust_code)[0] for folder in folders]
         with own_settings():
-            text = html_report(loaded, data_dir=data_dir, words=Words(with_options, command_of))
+            text = html_report(loaded, data_dir=data_dir, words=Words(_worded, command_of))
     with failed_writes():
         write_page(text, output)
     names = ", ".join(str(run.folder) for run in loaded)
     print(f"{output}: {len(text.encode()) / 1e6:.1f} MB, of {names}")
+
+
+def _worded(message: str) -> str:
+    return with_options(message).replace("fit_guide", "pdvae fit-guide")
 
 
 def command_of(run: Run) -> str | None:
@@ -71,11 +78,20 @@ def command_of(run: Run) -> str | None:
         return _second_stage(run)
     given: dict[str, Any] = {"data": found.data, "data_dir": found.data_dir}
     given |= {**found.reading, **found.settings}
-    words = ["pdvae fit"]
-    words += [_option(name, value) for name, value in given.items() if value is not None]
+    words = [_option(name, value) for name, value in given.items() if value is not None]
     if "patience" in found.settings and found.settings["patience"] is None:
         words.append("--patience 0")
-    return " ".join(words)
+    return _lines("pdvae fit", words)
+
+
+def _lines(command: str, words: list[str]) -> str:
+    """A command in lines that a shell joins, of at most 76 characters where no option is longer."""
+    lines = [command]
+    for word in words:
+        if len(lines[-1]) + len(word) > _WIDEST:
+            lines.append(" ")
+        lines[-1] += f" {word}"
+    return " \\\n".join(lines)
 
 
 def _option(name: str, value: Any) -> str:
@@ -97,5 +113,5 @@ def _second_stage(run: Run) -> str | None:
     for name in ("epochs", "batch_size", "learning_rate"):
         given[name] = vars(config)[name]
     given |= {"patience": config.patience or 0, "seed": stage.seed}
-    words = [f"pdvae fit-{stage.part}", shlex.quote(stage.run)]
-    return " ".join([*words, *(_option(name, value) for name, value in given.items())])
+    words = [shlex.quote(stage.run), *(_option(name, value) for name, value in given.items())]
+    return _lines(f"pdvae fit-{stage.part}", words)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from pyro_dvae.reports.blocks import Block, Cell, Picture, Table, Text
@@ -130,10 +131,12 @@ def _curves(order: Sequence[Reported]) -> Picture:
                 markevery=max(1, len(values) // 12),
             )
             told.append(f"{each.name} ends at {values[-1]:.2f}")
-            tail += values[1:] or values
+            tail += values[1:] if len(values) > 2 else values
     if tail:
-        axes.set_ylim(bottom=min(tail) - 0.05 * (max(tail) - min(tail)) - 1e-3)
+        room = 0.05 * (max(tail) - min(tail)) + 1e-3
+        axes.set_ylim(min(tail) - room, max(tail) + room)
     axes.set(xlabel="epoch", ylabel=f"validation ELBO, nats per {order[0].datum}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(True)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return drawing(

@@ -17,7 +17,9 @@ from pyro_dvae.evaluation import (
     SWEEPS,
     DatumTerms,
     Evaluation,
+    PosteriorName,
     Profile,
+    datum_terms,
     evaluate_with_terms,
     found_posteriors,
     sums_cheaply,
@@ -30,6 +32,7 @@ from pyro_dvae.runs import (
     brightness,
     encode_blocks,
     model_labels,
+    profile_posterior,
     profile_rows,
 )
 from pyro_dvae.runs.log import StoredEvaluation, stored_evaluation
@@ -124,11 +127,12 @@ class Reported:
         stored, config = self.splits.stored[part], self.config
         index = torch.arange(len(stored))
         if len(stored) > most:
-            generator = torch.Generator().manual_seed(config.seed)
+            # Runs that can be compared have this seed in common, and so the same data here.
+            generator = torch.Generator().manual_seed(config.split_seed)
             index = torch.randperm(len(stored), generator=generator)[:most].sort().values
         kept = {"validation": self.splits.validation, "test": self.splits.test}.get(part)
         if kept is None:
-            batch = self.splits.train.batch(index, torch.Generator().manual_seed(config.seed))
+            batch = self.splits.train.batch(index, torch.Generator().manual_seed(config.split_seed))
             x = batch[0] if isinstance(batch, tuple) else batch
         else:
             x = kept[index]
@@ -179,14 +183,13 @@ class Reported:
         return None if found is None or found.epoch != self.run.epoch else found
 
     @cached_property
-    def train_elbo(self) -> Tensor | None:
-        """(N,) the ELBO of at most `MOST_DATA` training data; None if there are no data."""
+    def train_terms(self) -> DatumTerms | None:
+        """The figures of at most `MOST_DATA` training data; None if there are no data."""
         some = self._some("train", MOST_DATA)
         if some is None or self.part == "train":
             return None
-        return evaluate_with_terms(self.vae, some.x, some.labels, seed=self.config.seed)[
-            1
-        ].elbo.cpu()
+        known = None if some.labels is None else self.vae.prior_labels(some.labels)
+        return datum_terms(self.vae, some.x, known, seed=self.config.seed)
 
     def log_posterior(self, some: Some) -> Tensor:
         """(N, D, K) log q(z_d=k|x) of data, by the encoder."""
@@ -198,7 +201,14 @@ class Reported:
         """What the categories mean in the members, rows of a table; None if there are no data."""
         if self.members is None:
             return None
-        return profile_rows(self.vae, self.run.data, self.members.rows)
+        return profile_rows(
+            self.vae, self.run.data, self.members.rows, posterior=self.profile_posterior
+        )
+
+    @property
+    def profile_posterior(self) -> PosteriorName:
+        """The q(z|x) that counts the rows of a table for categories: exact where it is cheap."""
+        return profile_posterior(self.vae, self.config, self.run.event_shape)
 
     @cached_property
     def codes(self) -> Tensor | None:
@@ -245,6 +255,15 @@ class Reported:
     def is_enumerable(self) -> bool:
         """Whether all codes can be listed."""
         return num_codes(self.config.num_latents, self.config.num_categories) <= MAX_CODES
+
+
+def best_known(terms: DatumTerms) -> tuple[str, Tensor]:
+    """The tightest figure of each datum that is known: its name, and (N,) nats on the CPU."""
+    if terms.log_marginal is not None:
+        return "log p(x)", terms.log_marginal.cpu()
+    if terms.importance_bound is not None:
+        return "importance-weighted bound", terms.importance_bound.cpu()
+    return "ELBO", terms.elbo.cpu()
 
 
 def standard_error(values: Tensor) -> float:

@@ -18,6 +18,8 @@ _BY_SIZE = (
 )
 """Settings whose defaults for few data are others."""
 
+_WIDEST = 74
+
 
 class Arguments(NamedTuple):
     """What a user names to train a run again."""
@@ -68,19 +70,32 @@ def python_command(run: Run) -> str | None:
     found = arguments_of(run)
     if found is None:
         return None
-    where = [repr(found.data)]
     reading = {"data_dir": found.data_dir} if found.data_dir is not None else {}
-    where += [f"{name}={value!r}" for name, value in (reading | found.reading).items()]
-    settings = ", ".join(f"{name}={value!r}" for name, value in found.settings.items())
+    where = [repr(found.data), *_given(reading | found.reading)]
     return (
         "from pyro_dvae.data import open_source\n"
         "from pyro_dvae.runs import start_run\n\n"
-        f"source = open_source({', '.join(where)})\n"
-        f"with start_run(source, {settings}) as training:\n"
+        f"source = open_source(\n{_lines(where)}\n)\n"
+        f"training = start_run(\n{_lines(['source', *_given(found.settings)])}\n)\n"
+        "with training:\n"
         "    for record in training.epochs():\n"
         "        print(record)\n"
         "    training.finish()"
     )
+
+
+def _given(values: dict[str, Any]) -> list[str]:
+    return [f"{name}={value!r}" for name, value in values.items()]
+
+
+def _lines(arguments: list[str]) -> str:
+    """Arguments of a call, in lines of at most 76 characters where they have no longer one."""
+    lines = ["   "]
+    for argument in arguments:
+        if len(lines[-1]) + len(argument) > _WIDEST and lines[-1].strip():
+            lines.append("   ")
+        lines[-1] += f" {argument},"
+    return "\n".join(lines)
 
 
 def _size(shape: tuple[int, ...]) -> int:

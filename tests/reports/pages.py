@@ -70,13 +70,15 @@ class Page(HTMLParser):
 
         return within(self.root)
 
+    def element(self, caption: str) -> Element:
+        """The table whose caption starts with a text."""
+        tables = self.root.all("table")
+        return next(e for e in tables if e.all("caption")[0].text.startswith(caption))
+
     def table(self, caption: str) -> dict[str, list[str]]:
-        """The rows of the table whose caption starts with a text: first cell -> the others."""
-        for table in self.root.all("table"):
-            if table.all("caption")[0].text.startswith(caption):
-                rows = {}
-                for line in table.all("tr"):
-                    cells = [e.whole_text for e in line.children if e.name in ("th", "td")]
-                    rows[cells[0]] = cells[1:]
-                return rows
-        raise AssertionError(f"no table {caption!r}")
+        """The rows of this table: the text of the first cell -> those of the others."""
+        rows = {}
+        for line in self.element(caption).all("tr"):
+            first, *others = [e.whole_text for e in line.children if e.name in ("th", "td")]
+            rows[first] = others
+        return rows

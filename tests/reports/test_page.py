@@ -2,87 +2,44 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from reports.pages import Page
+from PIL import Image
+from reports.made import HOSTILE, NAMES, image_run, runs, texts
+from reports.pages import Element, Page
 
-from pyro_dvae import evaluate, load_run
-from pyro_dvae.data import open_source
+from pyro_dvae import datum_scores, evaluate, load_run
 from pyro_dvae.reports import html_report, write_report
-from pyro_dvae.runs import start_run
-
-SMALL = {
-    "hidden": (8,),
-    "num_latents": 2,
-    "num_categories": 3,
-    "estimator": "rloo",
-    "prior": "uniform",
-}
-HOSTILE = "<script>alert('x')</script> & $y_1$"
+from pyro_dvae.runs import decoded_rows
 
 
-def train(folder: Path, path: Path, **settings: object) -> Path:
-    reading = {name: settings.pop(name) for name in ("labels", "ids") if name in settings}
-    source = open_source(path, **reading)
+@pytest.fixture(autouse=True)
+def _single_precision(clean_state: None) -> None:
     torch.set_default_dtype(torch.float32)
-    with start_run(source, folder, **{**SMALL, "epochs": 3, **settings}) as training:
-        for _ in training.epochs():
-            pass
-        training.finish()
-    return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of images with two classes: dark and bright ones."""
-    folder = tmp_path_factory.mktemp("images")
-    generator = np.random.default_rng(0)
-    labels = np.arange(120) % 2
-    x = generator.integers(0, 100, (120, 4, 5), np.uint8) + (100 * labels[:, None, None]).astype(
-        np.uint8
-    )
-    np.savez(folder / "x.npz", x=x, labels=labels)
-    return train(folder / "run", folder / "x.npz", test=30, validation=20)
+    return runs(tmp_path_factory)["images"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a table whose names are hostile to a page."""
-    folder = tmp_path_factory.mktemp("table")
-    generator = np.random.default_rng(0)
-    kind = generator.integers(0, 2, 90)
-    frame = pd.DataFrame(
-        {
-            HOSTILE: generator.normal(size=90) + 3 * kind,
-            "level": np.where(kind == 1, '"><img src=x onerror=alert(1)>', "plain"),
-            "width": generator.normal(size=90),
-            "kind": np.where(kind == 1, "<b>one</b>", "two"),
-        }
-    )
-    frame.to_csv(folder / "x.csv", index=False)
-    return train(
-        folder / "run", folder / "x.csv", labels="kind", likelihood="mixed", test=20, validation=10
-    )
+    return runs(tmp_path_factory)["table"]
 
 
-@pytest.fixture(scope="module")
-def pages(images: Path, table: Path) -> dict[str, str]:
-    torch.set_default_dtype(torch.float32)
-    return {
-        "images": html_report(images),
-        "table": html_report(table),
-        "both": html_report([images, table]),
-    }
-
-
-NAMES = ["images", "table", "both"]
+@pytest.fixture
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return texts(tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,14 +85,13 @@ def test_names_of_the_data_are_escaped(pages: dict[str, str], name: str) -> None
     assert len(page.root.all("script")) == pages[name].count("<script")
     assert not any(any(a.startswith("on") for a in e.attributes) for e in page.elements())
     assert not page.root.all("b")
-    assert HOSTILE in page.table("Profiles of the categories of z")
+    assert HOSTILE in page.table("Profiles of the categories k of z")
 
 
 @pytest.mark.parametrize("name", ["images", "table"])
 def test_figures_are_those_of_evaluate(
     pages: dict[str, str], request: pytest.FixtureRequest, name: str
 ) -> None:
-    torch.set_default_dtype(torch.float32)
     run = load_run(request.getfixturevalue(name))
     x = run.data.splits().test
     assert x is not None
@@ -162,9 +118,6 @@ def test_figures_are_those_of_evaluate(
 
 
 def test_standard_errors_are_those_over_the_data(images: Path, pages: dict[str, str]) -> None:
-    torch.set_default_dtype(torch.float32)
-    from pyro_dvae import datum_scores
-
     run = load_run(images)
     x = run.data.splits().test
     each = datum_scores(run.vae, x, bound="exact")
@@ -172,8 +125,117 @@ def test_standard_errors_are_those_over_the_data(images: Path, pages: dict[str, 
     assert Page(pages["images"]).table("Bounds and gaps")["log p(x)"][1] == f"{error:.2g}"
 
 
+def picture(element: Element) -> np.ndarray:
+    """The pixels of an image of the page."""
+    data = element.attributes["src"].removeprefix("data:image/png;base64,")
+    return np.array(Image.open(io.BytesIO(base64.b64decode(data))).convert("L"))
+
+
+def test_categories_are_the_means_of_the_training_data(images: Path, pages: dict[str, str]) -> None:
+    run = load_run(images)
+    part = run.data.splits().part("train")
+    q = run.encode("train", probabilities=True).double()  # (N, D, K)
+    labels = part.labels
+    assert labels is not None
+    table = Page(pages["images"]).element("Categories of latent z1")
+    lines = [line for line in table.all("tr") if line.all("td")]
+    assert len(lines) == int((q[:, 0].sum(0) >= 0.5).sum())
+    for line in lines:
+        k = int(line.all("th")[0].text)
+        share, mean, typical, classes = line.all("td")
+        weight = q[:, 0, k]
+        assert share.text == f"{100 * float(weight.mean()):.1f} %"
+        expected = torch.einsum("n,nhw->hw", weight, part.values.double()) / weight.sum()
+        assert np.abs(picture(mean.all("img")[0]) - expected.numpy()).max() <= 1
+        for image in typical.all("img"):
+            seen = torch.from_numpy(picture(image))
+            n = int((part.values == seen).flatten(1).all(1).nonzero()[0])
+            assert weight[n] > weight.mean()
+        bright = 100 * float(weight[labels == 1].sum() / weight.sum())
+        assert (f"1 ({bright:.0f} %)" in classes.text) == (bright >= 0.5)
+
+
+def test_the_most_surprising_data_come_first(images: Path, pages: dict[str, str]) -> None:
+    run = load_run(images)
+    x = run.data.splits().test
+    scores = datum_scores(run.vae, x, bound="exact")
+    rows = Page(pages["images"]).table("The most surprising images")
+    shown = [cells[0] for cells in list(rows.values())[1:]]
+    assert shown == [f"{value:.1f}" for value in scores.sort().values[: len(shown)].tolist()]
+    stored = run.data.splits().stored["test"].index[scores.argmin()]  # type: ignore[attr-defined]
+    assert list(rows)[1] == str(int(stored))
+
+
+def test_all_codes_are_in_the_page(images: Path, pages: dict[str, str]) -> None:
+    run = load_run(images)
+    page = Page(pages["images"])
+    (sprite,) = [e for e in page.root.all("img") if "sprite" in e.attributes["class"]]
+    whole = picture(sprite) / 255
+    for first in range(3):
+        for second in range(3):
+            z = torch.eye(3)[[first, second]][None]
+            with torch.no_grad():
+                mean = run.vae.decode(z).mean[0].numpy()
+            tile = whole[4 * first : 4 * first + 4, 5 * second : 5 * second + 5]
+            assert np.abs(tile - mean).max() < 1 / 16  # 32 shades are kept
+    (box,) = page.root.all("form")
+    assert box.attributes["aria-label"] == "Choose a code"
+    data = json.loads(page.root.all("script")[0].text)
+    codes = run.encode("test")
+    assert sum(data["counts"]) == data["total"] == len(codes)
+    assert data["counts"][5] == int((codes == torch.tensor([1, 2])).all(1).sum())
+
+
+def test_rows_of_all_codes_are_in_the_page(table: Path, pages: dict[str, str]) -> None:
+    run = load_run(table)
+    data = json.loads(Page(pages["table"]).root.all("script")[0].text)
+    codes = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    made = list(decoded_rows(run, codes).cells)
+    for row, cells in zip(data["rows"], made, strict=True):
+        assert row == [cell if isinstance(cell, str) else f"{cell:.4g}" for cell in cells]
+
+
+def test_profiles_of_a_table_are_those_of_profile(table: Path, pages: dict[str, str]) -> None:
+    found = load_run(table).profile("train").with_classes()
+    rows = Page(pages["table"]).table("Profiles of the categories k of z1")
+    used = found.largest(0)
+    assert rows["column"] == ["all rows", *map(str, used)]
+    assert rows["share of rows"][1:] == [f"{100 * found.shares[0, k]:.1f} %" for k in used]
+    for i, feature in enumerate(found.features):
+        if str(feature) in rows:
+            means = [found.means[0, k, i].item() for k in used]
+            level = feature.level is not None
+            texts = [f"{100 * mean:.0f} %" if level else f"{mean:.3g}" for mean in means]
+            assert rows[str(feature)][1:] == texts
+    assert {"width", "level=plain", "kind=two"} <= rows.keys()
+
+
+def test_runs_are_compared_datum_by_datum(images: Path, tmp_path: Path) -> None:
+    other = image_run(tmp_path / "other", seed=1, num_categories=4)
+    folders = [images, other]
+    each = []
+    for folder in folders:
+        run = load_run(folder)
+        each.append(datum_scores(run.vae, run.data.splits().test))
+    best = int(each[1].mean() > each[0].mean())
+    page = Page(html_report(folders))
+    rows = page.table("The runs, the best ELBO first")
+    assert list(rows)[1] == str(folders[best])
+    difference = each[1 - best] - each[best]
+    error = float(difference.std()) / len(difference) ** 0.5
+    cells = rows[str(folders[1 - best])]
+    assert cells[0] == f"{float(each[1 - best].mean()):.2f}"
+    assert cells[2:4] == [f"{float(difference.mean()):.2f}", f"{error:.2g}"]
+    settings = page.table("Settings that differ")
+    assert settings.keys() == {"setting", "seed", "num_categories"}
+
+
+def test_runs_of_other_data_are_not_compared(pages: dict[str, str], table: Path) -> None:
+    text = Page(pages["both"]).root.whole_text
+    assert text.count("has other data than the first: the two cannot be compared.") == 1
+
+
 def test_a_folder_without_its_data(images: Path, tmp_path: Path) -> None:
-    torch.set_default_dtype(torch.float32)
     text = html_report(images, data_dir=tmp_path)
     assert "The data of the run were not found." in text
     page = Page(text)
@@ -185,7 +247,6 @@ def test_a_folder_without_its_data(images: Path, tmp_path: Path) -> None:
 
 
 def test_the_file_is_written_whole(images: Path, tmp_path: Path) -> None:
-    torch.set_default_dtype(torch.float32)
     write_report(images, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")

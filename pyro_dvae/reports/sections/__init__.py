@@ -11,11 +11,11 @@ from pyro_dvae.reports.blocks import Section
 from pyro_dvae.reports.opened import Reported
 from pyro_dvae.reports.sections.bounds import bounds
 from pyro_dvae.reports.sections.categories import categories
-from pyro_dvae.reports.sections.findings import findings
 from pyro_dvae.reports.sections.latents import latents
 from pyro_dvae.reports.sections.learning import learning
 from pyro_dvae.reports.sections.overview import environment, overview
 from pyro_dvae.reports.sections.pictures import reconstructions, samples
+from pyro_dvae.reports.sections.problems import findings
 from pyro_dvae.reports.sections.surprising import surprising
 from pyro_dvae.reports.sections.traversal import traversal
 

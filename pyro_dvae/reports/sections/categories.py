@@ -42,10 +42,12 @@ def categories(reported: Reported) -> Section | None:
     some = reported.members
     groups = _of_images(reported, some) if reported.is_image else _of_table(reported)
     number = len(some.x)
+    exact = reported.is_table and reported.profile_posterior == "exact"
     which = "all" if number == some.total else f"{number:,} of the"
     text = (
         f"Told by {which} {some.total:,} training {reported.datum}s. Each counts for a category "
-        "by its probability q(z_d=k|x)."
+        "by its probability q(z_d=k|x), that of "
+        f"{'the exact p(z|x)' if exact else 'the encoder'}."
     )
     return Section("categories", "What each category means", [Text(text), *groups])
 
@@ -211,7 +213,7 @@ def _short(name: str) -> str:
 
 
 def _heat(profile: Profile, d: int, used: Sequence[int], features: Sequence[int]) -> Table:
-    head = ["column", "all rows", *(f"category {k}" for k in used)]
+    head = ["column", "all rows", *map(str, used)]
     rows: list[list[Cell]] = [
         ["share of rows", "100 %", *(f"{100 * profile.shares[d, k]:.1f} %" for k in used)]
     ]
@@ -233,7 +235,7 @@ def _heat(profile: Profile, d: int, used: Sequence[int], features: Sequence[int]
         notes.append(f"The {len(used)} largest of {number} used categories are shown.")
     if len(features) == _MOST_FEATURES:
         notes.append(f"The {_MOST_FEATURES} columns and levels that differ most are shown.")
-    return Table(f"Profiles of the categories of z{d + 1}", head, rows, notes=notes)
+    return Table(f"Profiles of the categories k of z{d + 1}", head, rows, notes=notes)
 
 
 def _value(value: float, is_level: bool) -> str:

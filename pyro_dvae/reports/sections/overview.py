@@ -24,6 +24,7 @@ def overview(reported: Reported) -> Section:
     run, config, data = reported.run, reported.config, reported.run.data
     epochs = run.metrics
     shape = " x ".join(map(str, run.event_shape)) or "a single number"
+    unit = {"image": " pixels", "row": " columns" if reported.is_table else ""}[reported.datum]
     sizes = {"training": data.num_train, "validation": data.num_validation, "test": data.num_test}
     known = [f"{size:,} {name}" for name, size in sizes.items() if size is not None]
     number = "an unknown number of" if run.num_parameters is None else f"{run.num_parameters:,}"
@@ -32,7 +33,7 @@ def overview(reported: Reported) -> Section:
     done = epochs[-1].epoch if epochs else 0
     rows = [
         ["Data", f"{data.name or 'unknown'}, from {data.source or 'an unknown place'}"],
-        ["Sizes", f"{', '.join(known) or 'unknown'} {reported.datum}s of {shape}"],
+        ["Sizes", f"{', '.join(known) or 'unknown'} {reported.datum}s of {shape}{unit}"],
         [
             "Code",
             f"D = {config.num_latents} latents of K = {config.num_categories} categories: "
@@ -50,7 +51,7 @@ def overview(reported: Reported) -> Section:
         ],
         [
             "Weights",
-            f"of epoch {run.epoch}, which had the best validation ELBO"
+            f"of epoch {run.epoch}, the best one by the validation data"
             if config.validation
             else f"of epoch {run.epoch}, the last one",
         ],

@@ -94,6 +94,7 @@ def _row_pairs(reported: Reported, some: Some, codes: Tensor) -> Table:
         "Rows, and what the model makes of their codes",
         ["row", *names],
         rows,
+        left=word_columns(reported),
         notes=first_columns(reported),
     )
 
@@ -104,6 +105,12 @@ def first_columns(reported: Reported) -> list[str]:
     if number <= _MOST_COLUMNS:
         return []
     return [f"The first {_MOST_COLUMNS} of {number} columns are shown."]
+
+
+def word_columns(reported: Reported) -> list[int]:
+    """The columns of a table of data that hold words, counted from 1."""
+    names = column_names(reported.run.data, reported.run.event_shape)
+    return [i for i, name in enumerate(names, 1) if name in reported.run.data.levels]
 
 
 def cell_text(value: float | str) -> str:
@@ -144,7 +151,12 @@ def samples(reported: Reported) -> Section | None:
             [f"sample {i}", *map(cell_text, row[:_MOST_COLUMNS])] for i, row in enumerate(cells, 1)
         ]
         text += " A column of categories has its most probable level."
+        more = len(header) - len(column_names(reported.run.data, reported.run.event_shape))
         block = Table(
-            "Samples", ["sample", *header[:_MOST_COLUMNS]], rows_of, notes=first_columns(reported)
+            "Samples",
+            ["sample", *header[:_MOST_COLUMNS]],
+            rows_of,
+            left=[*range(1, 1 + more), *(i + more for i in word_columns(reported))],
+            notes=first_columns(reported),
         )
     return Section("samples", "Samples", [Text(text), block])

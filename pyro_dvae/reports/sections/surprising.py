@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from pyro_dvae.evaluation import DatumTerms
 from pyro_dvae.reports.blocks import Cell, Pictures, Section, Table, Text
 from pyro_dvae.reports.images import png
-from pyro_dvae.reports.opened import Reported, Some
+from pyro_dvae.reports.opened import Reported, Some, best_known
 from pyro_dvae.reports.sections.pictures import cell_text, decoded
 from pyro_dvae.runs import explain_row, explained_table, shade_of
 
@@ -20,7 +17,7 @@ def surprising(reported: Reported) -> Section | None:
     some, terms = reported.sample, reported.terms
     if some is None or terms is None:
         return None
-    score, values = _best(terms)
+    score, values = best_known(terms)
     order = values.argsort()[:_NUM].tolist()
     median = float(values.median())
     text = (
@@ -47,15 +44,6 @@ def surprising(reported: Reported) -> Section | None:
 def _add(rows: list[list[Cell]], more: list[list[Cell]]) -> None:
     for row, cells in zip(rows, more, strict=True):
         row += cells
-
-
-def _best(terms: DatumTerms) -> tuple[str, Tensor]:
-    """The tightest figure of each datum that is known, and its name."""
-    if terms.log_marginal is not None:
-        return "log p(x)", terms.log_marginal.cpu()
-    if terms.importance_bound is not None:
-        return "importance-weighted bound", terms.importance_bound.cpu()
-    return "ELBO", terms.elbo.cpu()
 
 
 def _images(reported: Reported, some: Some, order: list[int]) -> list[list[Cell]]:

@@ -21,7 +21,7 @@ from pyro_dvae.reports.blocks import (
 )
 from pyro_dvae.reports.images import mosaic, png
 from pyro_dvae.reports.opened import Reported
-from pyro_dvae.reports.sections.pictures import cell_text, decoded, first_columns
+from pyro_dvae.reports.sections.pictures import cell_text, decoded, first_columns, word_columns
 from pyro_dvae.runs import decoded_rows, shade_of
 from pyro_dvae.runs.named import column_names
 
@@ -152,4 +152,10 @@ def _alone(reported: Reported, start: list[int]) -> Table:
     for i, (d, k) in enumerate(product(latents, categories)):
         mark = " (as in the datum)" if start[d] == k else ""
         rows.append([f"z{d + 1} = {k}{mark}", *map(cell_text, cells[i][:_MOST_COLUMNS])])
-    return Table(caption, ["code", *names], rows, notes=notes + first_columns(reported))
+    return Table(
+        caption,
+        ["code", *names],
+        rows,
+        left=word_columns(reported),
+        notes=notes + first_columns(reported),
+    )

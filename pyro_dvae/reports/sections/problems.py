@@ -8,10 +8,11 @@ from itertools import pairwise
 
 from pyro_dvae.evaluation import ACTIVE_INFORMATION, describe_collapse
 from pyro_dvae.reports.blocks import Block, Finding, Section
-from pyro_dvae.reports.opened import Reported, standard_error
+from pyro_dvae.reports.opened import Reported, best_known, standard_error
+from pyro_dvae.runs import estimator_of
 
 _LEAST_FAR, _FAR_SHARE = 1.0, 0.1
-_LEAST_SHARE = 0.1
+_OVERFITTING = 0.05
 _CHANCE = 3.0
 
 
@@ -21,11 +22,14 @@ def findings(reported: Reported) -> Section:
     if not any(finding.level == "warning" for finding in found):
         text = "None of the checks of this page found a problem."
         found.insert(0, Finding("good", "No warnings.", text))
+    order = ("warning", "note", "good")
+    found.sort(key=lambda each: order.index(each.level))
     blocks: list[Block] = list(found)
     return Section("findings", "What to look at first", blocks)
 
 
-def _no_data(reported: Reported) -> Iterator[Finding]:
+def no_data(reported: Reported) -> Iterator[Finding]:
+    """Whether the data of the run were found."""
     words = reported.words.text
     if reported.splits is None:
         yield Finding(
@@ -35,7 +39,8 @@ def _no_data(reported: Reported) -> Iterator[Finding]:
         )
 
 
-def _unfinished(reported: Reported) -> Iterator[Finding]:
+def unfinished(reported: Reported) -> Iterator[Finding]:
+    """Whether the training came to its end, and whether more would help."""
     records, config = reported.run.metrics, reported.config
     if reported.run.status == "unfinished":
         done = records[-1].epoch if records else 0
@@ -45,20 +50,22 @@ def _unfinished(reported: Reported) -> Iterator[Finding]:
             f"It came to epoch {done} of {config.epochs}.",
             reported.words.text("Continue it with resume=...") if done else "",
         )
-    curve = [r.validation_elbo for r in records if r.validation_elbo is not None]
+    name, pairs = _validation(reported)
+    curve = [value for _, value in pairs]
     if len(curve) >= 5 and reported.run.status == "complete" and reported.run.epoch == len(curve):
         rise = curve[-1] - curve[-1 - max(1, len(curve) // 5)]
         if rise > 0.005 * abs(curve[-1]):
             yield Finding(
                 "note",
-                "The ELBO was still rising.",
-                f"In the last fifth of the epochs the validation ELBO rose by {rise:.2f} nats per "
-                f"{reported.datum}.",
+                f"The {name} was still rising.",
+                f"In the last fifth of the epochs the validation {name} rose by {rise:.2f} nats "
+                f"per {reported.datum}.",
                 reported.words.text(f"Train longer: epochs={2 * config.epochs}."),
             )
 
 
-def _collapse(reported: Reported) -> Iterator[Finding]:
+def collapse(reported: Reported) -> Iterator[Finding]:
+    """Whether latents tell nothing about the data."""
     scores = reported.scores
     rows = [r.validation_information for r in reported.run.metrics]
     history = [row for row in rows if row is not None]
@@ -74,7 +81,8 @@ def _collapse(reported: Reported) -> Iterator[Finding]:
         )
 
 
-def _unused(reported: Reported) -> Iterator[Finding]:
+def unused(reported: Reported) -> Iterator[Finding]:
+    """Whether latents use few of their categories."""
     scores, config = reported.scores, reported.config
     if scores is None:
         return
@@ -96,41 +104,55 @@ def _unused(reported: Reported) -> Iterator[Finding]:
         )
 
 
-def _overfitting(reported: Reported) -> Iterator[Finding]:
-    if reported.scores is None or reported.terms is None:
-        return
-    train, other = reported.train_elbo, reported.terms.elbo.cpu()
-    if train is not None:
-        gap = float(train.mean() - other.mean())
-        error = math.hypot(standard_error(train), standard_error(other))
-        if gap > _CHANCE * error and gap > 0.05 * abs(float(other.mean())):
+def overfitting(reported: Reported) -> Iterator[Finding]:
+    """Whether the training data are much more probable than others."""
+    own, train = reported.terms, reported.train_terms
+    if own is not None and train is not None:
+        name, other = "ELBO", own.elbo.cpu()
+        trained = train.elbo.cpu()
+        if own.log_marginal is not None and train.log_marginal is not None:
+            name, other, trained = "log p(x)", own.log_marginal.cpu(), train.log_marginal.cpu()
+        gap = float(trained.mean() - other.mean())
+        error = math.hypot(standard_error(trained), standard_error(other))
+        if gap > _CHANCE * error and gap > _OVERFITTING * abs(float(other.mean())):
             yield Finding(
                 "warning",
                 "The model overfits.",
-                f"The ELBO of training data is {gap:.2f} ± {error:.2g} nats per {reported.datum} "
-                f"higher than that of the {reported.part} part.",
+                f"The {name} of training data is {gap:.2f} ± {error:.2g} nats per "
+                f"{reported.datum} higher than that of the {reported.part} part.",
                 reported.words.text(
                     "Use more data, dropout=0.3, smaller hidden layers, or fewer categories."
                 ),
             )
-    curve = [(r.epoch, r.validation_elbo) for r in reported.run.metrics]
-    known = [(epoch, value) for epoch, value in curve if value is not None]
-    if len(known) > 4:
-        best_epoch, best = max(known, key=lambda pair: pair[1])
-        fall = best - known[-1][1]
-        if best_epoch < 0.8 * known[-1][0] and fall > 0.01 * abs(best):
+    name, curve = _validation(reported)
+    if len(curve) > 4:
+        best_epoch, best = max(curve, key=lambda pair: pair[1])
+        fall = best - curve[-1][1]
+        if best_epoch < 0.8 * curve[-1][0] and fall > 0.01 * abs(best):
             yield Finding(
                 "note",
-                "The validation ELBO fell in the end.",
+                f"The validation {name} fell in the end.",
                 f"It was best in epoch {best_epoch}, and {fall:.2f} nats lower in the last. The "
                 f"weights of epoch {reported.run.epoch} were kept, so that no harm was done.",
-                reported.words.text("A shorter training would do: a lower patience, or dropout."),
+                reported.words.text(f"A shorter training would do, of epochs={2 * best_epoch}."),
             )
 
 
-def _noise(reported: Reported) -> Iterator[Finding]:
-    curve = [r.validation_elbo for r in reported.run.metrics if r.validation_elbo is not None]
-    tail = curve[len(curve) // 2 :]
+def _validation(reported: Reported) -> tuple[str, list[tuple[int, float]]]:
+    """What decides which epoch is best, its name, and its value in each epoch."""
+    records = reported.run.metrics
+    name, values = "ELBO", [r.validation_elbo for r in records]
+    if "log p(x)" in estimator_of(reported.config.estimator).value:
+        known = [r.validation_log_marginal for r in records]
+        name, values = ("log p(x)", known) if None not in known else (name, values)
+    pairs = zip(records, values, strict=True)
+    return name, [(record.epoch, value) for record, value in pairs if value is not None]
+
+
+def noise(reported: Reported) -> Iterator[Finding]:
+    """Whether the curve jumps more than it rises; and how exact the figures are."""
+    name, pairs = _validation(reported)
+    tail = [value for _, value in pairs[len(pairs) // 2 :]]
     if len(tail) >= 6:
         steps = [b - a for a, b in pairwise(tail)]
         falls = sorted(-step for step in steps if step < 0)
@@ -140,8 +162,8 @@ def _noise(reported: Reported) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "The training is noisy.",
-                f"In the second half, the validation ELBO fell in {len(falls)} of {len(steps)} "
-                f"epochs, typically by {typical:.2f} nats, more than it gained.",
+                f"In the second half, the validation {name} fell in {len(falls)} of {len(steps)} "
+                f"epochs, typically by {typical:.2f} nats, and rose by {rise:.2f} nats in all.",
                 reported.words.text(
                     "Use learning_rate=0.0003, a larger batch, more draws per datum, or an "
                     "estimator with less variance."
@@ -160,7 +182,8 @@ def _noise(reported: Reported) -> Iterator[Finding]:
             )
 
 
-def _far(reported: Reported) -> Iterator[Finding]:
+def far(reported: Reported) -> Iterator[Finding]:
+    """Whether the ELBO is far below log p(x)."""
     scores = reported.scores
     if scores is None or reported.config.alpha is not None:
         return
@@ -170,7 +193,7 @@ def _far(reported: Reported) -> Iterator[Finding]:
         return
     family, encoder = scores.family_gap, scores.encoder_gap
     which = ""
-    todo = "Train the encoder alone, by the ELBO (fit_guide); log p(x) stays as it is."
+    todo = reported.words.text("Train the encoder alone, by fit_guide; log p(x) stays as it is.")
     if family is not None and encoder is not None:
         which = f" {encoder:.2f} of them are the encoder's, {family:.2f} the family's."
         if family > encoder:
@@ -186,49 +209,41 @@ def _far(reported: Reported) -> Iterator[Finding]:
     )
 
 
-def _simple(reported: Reported) -> Iterator[Finding]:
-    stored = reported.stored
+def simple(reported: Reported) -> Iterator[Finding]:
+    """Whether simple models of the same data are as good."""
+    stored, terms = reported.stored, reported.terms
     simple = None if stored is None else stored.evaluation.simple_models
-    if stored is None or simple is None:
+    if stored is None or simple is None or simple.independent is None or terms is None:
         return
-    own = stored.evaluation.log_prob
-    better = [
-        f"{label} ({value:.2f})"
-        for label, name, value, _ in simple.rows()
-        if value is not None and value > own and name != "prior_codes"
-    ]
-    if better:
-        yield Finding(
-            "warning",
-            "A simple model is better.",
-            f"On the {stored.evaluation.num_data:,} {reported.datum}s of the {reported.part} part, "
-            f"the model has {own:.2f} nats, and less than {' and '.join(better)}.",
-            "Train longer, or use more codes. If this stays so, the simple model is the better "
-            "choice.",
-        )
-    elif simple.independent is not None:
-        mixture = (
-            ""
-            if simple.mixture is None
-            else (f", and a mixture of {simple.mixture_size} of them {simple.mixture:.2f}")
-        )
-        yield Finding(
-            "good",
-            "Simple models are worse.",
-            f"On the {stored.evaluation.num_data:,} {reported.datum}s of the {reported.part} part, "
-            f"the model has {own:.2f} nats. Independent elements have {simple.independent:.2f}"
-            f"{mixture}.",
-        )
+    own, number = stored.evaluation.log_prob, stored.evaluation.num_data
+    values = {"independent elements": simple.independent}
+    if simple.mixture is not None:
+        values[f"a mixture of {simple.mixture_size} of them"] = simple.mixture
+    told = ", ".join(f"{name} {value:.2f}" for name, value in values.items())
+    text = (
+        f"On the {number:,} {reported.datum}s of the {reported.part} part, the log p(x) of the "
+        f"model, or its bound, is {own:.2f} nats. That of simple models: {told}."
+    )
+    each = best_known(terms)[1]
+    error = standard_error(each) * math.sqrt(len(each) / number)
+    ahead = max(values.values()) - own
+    if ahead > 2 * error:
+        todo = "Train longer, or use more codes. If this stays so, the simple model is better."
+        yield Finding("warning", "A simple model is better.", text, todo)
+    elif ahead > 0:
+        yield Finding("note", "A simple model is as good.", text)
+    else:
+        yield Finding("good", "The model is better than simple models.", text)
 
 
 CHECKS: tuple[Callable[[Reported], Iterator[Finding]], ...] = (
-    _no_data,
-    _unfinished,
-    _collapse,
-    _unused,
-    _overfitting,
-    _far,
-    _simple,
-    _noise,
+    no_data,
+    unfinished,
+    collapse,
+    unused,
+    overfitting,
+    far,
+    simple,
+    noise,
 )
 """Each looks at one thing. To add a check, write such a function and add it here."""
