@@ -22,8 +22,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_design",
+    "api",
     "command_line",
     "console",
+    "readmes",
 ]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
@@ -42,10 +44,10 @@ html_theme_options = {
 # --- Markdown, and the cells in it ---
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 600
 nb_execution_in_temp = True
 nb_merge_streams = True
 kernel.prepare(Path(tempfile.mkdtemp(prefix="pyro-dvae-docs-")), HERE.parent)
@@ -54,8 +56,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # one thread is as fast on such small model
 # --- The API, from docstrings ---
 
 autodoc_typehints = "none"
+add_module_names = False
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True

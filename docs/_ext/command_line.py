@@ -36,14 +36,15 @@ class Commands(SphinxDirective):
 
 
 def _help(text: str) -> list[nodes.Node]:
-    """The paragraphs of a help text; those that begin with a backspace are examples to paste."""
+    """The paragraphs of a help text; its example is a command to paste."""
     found: list[nodes.Node] = []
     for paragraph in text.strip().split("\n\n"):
-        if paragraph.startswith("\b"):
-            shown = "\n".join(line.strip() for line in paragraph.splitlines()[1:])
-            found.append(nodes.literal_block(shown, shown, language="console"))
+        words = " ".join(paragraph.split())
+        if words.startswith("Example: "):
+            example = f"$ {words.removeprefix('Example: ')}"
+            found.append(nodes.literal_block(example, example, language="console"))
         else:
-            found.append(nodes.paragraph(text=" ".join(paragraph.split())))
+            found.append(nodes.paragraph(text=words))
     return found
 
 
@@ -53,7 +54,7 @@ def _options(parameters: list[Any]) -> nodes.Node:
     for parameter in parameters:
         names = [*parameter.opts, *parameter.secondary_opts]
         if parameter.param_type_name == "argument":
-            names = [parameter.human_readable_name]
+            names = [parameter.name.upper()]
         term = nodes.term()
         for i, name in enumerate(names):
             term += [nodes.Text(", ")] * bool(i) + [nodes.literal(text=name)]

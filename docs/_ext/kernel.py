@@ -13,7 +13,7 @@ def prepare(folder: Path, root: Path) -> None:
 
     Args:
         folder: an empty folder for the profile of IPython.
-        root: the root of the repository, whose `docs` and `examples` the cells see.
+        root: the root of the repository, whose folders the cells see.
     """
     startup = folder / "profile_default" / "startup"
     startup.mkdir(parents=True)
@@ -32,11 +32,12 @@ def start(root: str) -> None:
     """Link the folders of the repository into the one of the page; let `!command` fail loudly."""
     from IPython import get_ipython
 
-    for name in ("docs", "examples", ".github"):
+    for name in ("docs", "examples", "pyro_dvae", ".github"):
         link = Path(name)
         if not link.exists():
             link.symlink_to(Path(root) / name)
     get_ipython().system = run
+    get_ipython().run_line_magic("config", "InlineBackend.figure_formats = ['svg']")
 
 
 def run(command: str) -> None:
