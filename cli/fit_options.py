@@ -163,7 +163,8 @@ AnnealingOption = Annotated[
     int | None,
     training(
         help="The number of epochs over which beta falls from --initial-beta to --beta. If left "
-        f"out: {ANNEALING}, or 0 for the estimators trace and marginal, which have no beta."
+        f"out: {ANNEALING}, but at most a fifth of --epochs, or "
+        "0 for the estimators trace and marginal, which have no beta."
     ),
 ]
 InitialBetaOption = Annotated[

@@ -59,7 +59,8 @@ class TrainingSettings:
     weights themselves."""
     annealing: int | None = None
     """The number of epochs over which beta, the weight of the KL term, falls linearly from
-    `initial_beta` to the ELBO's own. None means 10 epochs, or 0 for an ELBO without beta."""
+    `initial_beta` to the ELBO's own. None means 10 epochs, or 0 for an ELBO without beta. A run and
+    `fit` take at most a fifth of the most epochs; see `recipe`."""
     initial_beta: float = 4.0
     """The weight of the KL term before the first step, where it is annealed."""
     validation: float | str = VALIDATION_SHARE

@@ -22,7 +22,11 @@ LEAST_STEPS = 5_000
 LEAST_PATIENCE = 1_500
 """The least steps without a better validation ELBO before the training stops."""
 LEAST_ANNEALING = 400
-"""The least steps of annealing."""
+"""The least steps of annealing, where the most epochs are not named."""
+ANNEALED_SHARE = 5
+"""Annealing takes at most a fifth of the most epochs. A training that ends while beta is high, or
+soon after, has not used the nats that beta has kept from it: the more of them a code can hold, the
+more it loses. `examples/published/README.md` has the figures."""
 MOST_NUMBERS = 2**18
 """The most numbers, K^D P, for which a training step sums over all codes: some milliseconds."""
 FEW_PER_CATEGORY = 5
@@ -39,7 +43,12 @@ def is_few(num_data: int, num_elements: int) -> bool:
 
 
 def training_recipe(
-    num_data: int, num_elements: int, batch_size: int, *, anneals: bool
+    num_data: int,
+    num_elements: int,
+    batch_size: int,
+    *,
+    anneals: bool,
+    epochs: int | None = None,
 ) -> dict[str, Any]:
     """The settings of the training loop: each counts epochs, but never means few steps.
 
@@ -48,6 +57,7 @@ def training_recipe(
         num_elements: P, the number of elements of a datum.
         batch_size: B, the number of data points per step.
         anneals: whether beta falls, as for an ELBO that has one.
+        epochs: the most epochs, if the user names them; None by the rule.
 
     Returns:
         `epochs`, `patience`, `averaging`, `annealing` and `learning_rate`.
@@ -59,12 +69,14 @@ def training_recipe(
 
     averaged = min(1_000, max(100, 2 * steps))
     few = is_few(num_data, num_elements)
+    most = epochs_of(LEAST_STEPS, RunSettings.epochs) if epochs is None else epochs
+    annealing = min(epochs_of(LEAST_ANNEALING, ANNEALING), most // ANNEALED_SHARE)
     return {
-        "epochs": epochs_of(LEAST_STEPS, RunSettings.epochs),
+        "epochs": most,
         "patience": epochs_of(LEAST_PATIENCE, PATIENCE),
         # The average is over about two epochs, and over 100 to 1,000 steps.
         "averaging": min(RunSettings.averaging, round(1 - 1 / averaged, 6)),
-        "annealing": epochs_of(LEAST_ANNEALING, ANNEALING) if anneals else 0,
+        "annealing": annealing if anneals else 0,
         "learning_rate": 3e-3 if few else RunSettings.learning_rate,
     }
 

@@ -75,7 +75,8 @@ class CategoricalVAE(TableEstimator):
         averaging: the decay of the average of the weights, which is what is kept; 0 for no average;
             None averages over about two epochs.
         annealing: the number of epochs over which beta falls from `initial_beta`; None for 10, or
-            as many as make 400 steps, but 0 for an estimator without beta.
+            as many as make 400 steps, but at most a fifth of `epochs`, and 0 for an estimator
+            without beta.
         initial_beta: the weight of the KL term before the first step, where it is annealed; None
             for 4.
         start: where the weights come from: "random"; or "mixture", for one latent, from a mixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_dvae import Config, MarginalELBO, RlooELBO, build_vae, fit, recipe
+from pyro_dvae import Config, MarginalELBO, RlooELBO, Trainer, build_vae, fit, recipe
 from pyro_dvae.data import open_source
 from pyro_dvae.defaults import RunSettings
 from pyro_dvae.recipe import (
@@ -23,6 +23,7 @@ from pyro_dvae.recipe import (
     training_recipe,
 )
 from pyro_dvae.runs import resolve_settings, start_run
+from pyro_dvae.training import fitting
 
 
 def test_mnist_has_the_constants() -> None:
@@ -64,6 +65,47 @@ def test_few_rows_still_mean_many_steps(num_data: int, batch_size: int) -> None:
     assert found["epochs"] >= RunSettings.epochs
     assert 0.99 <= found["averaging"] <= 0.999
     assert training_recipe(num_data, 10, batch_size, anneals=False)["annealing"] == 0
+
+
+@pytest.mark.parametrize(
+    ("num_data", "epochs", "annealing"),
+    [
+        (57_000, None, 10),
+        (57_000, 50, 10),
+        (57_000, 160, 10),
+        (57_000, 25, 5),
+        (57_000, 5, 1),
+        (57_000, 4, 0),
+        (178, None, 200),
+        (178, 100, 20),
+    ],
+)
+def test_annealing_takes_a_fifth_of_the_epochs(
+    num_data: int, epochs: int | None, annealing: int
+) -> None:
+    found = training_recipe(num_data, 784, 100, anneals=True, epochs=epochs)
+    assert found["annealing"] == annealing
+    assert epochs in (None, found["epochs"])
+
+
+@pytest.mark.parametrize(("epochs", "annealing"), [(10, 2), (3, 0)])
+def test_a_run_and_fit_anneal_alike(
+    epochs: int, annealing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.bernoulli(torch.full((260, 4), 0.5), generator=torch.Generator().manual_seed(0))
+    options: dict[str, Any] = {"num_latents": 20, "num_categories": 10, "hidden": (4,)}
+    config = resolve_settings(open_source(x.numpy()), epochs=epochs, estimator="rloo", **options)
+    assert config.annealing == annealing
+    made = []
+
+    class Noted(Trainer):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings)
+            made.append(self.annealing)
+
+    monkeypatch.setattr(fitting, "Trainer", Noted)
+    next(fit(build_vae(config, (4,)), RlooELBO(2), x, epochs=epochs, max_seconds=0), None)
+    assert made == [annealing]
 
 
 def test_only_few_values_get_a_small_model() -> None:

@@ -165,7 +165,8 @@ def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Conf
         chosen |= {"num_particles": None, "annealing": None}  # its own
     config = replace(config, **chosen)
     estimator = estimator_of(config.estimator)
-    recipe = training_recipe(*size, config.batch_size, anneals=estimator.has_beta)
+    epochs = config.epochs if "epochs" in named else None
+    recipe = training_recipe(*size, config.batch_size, anneals=estimator.has_beta, epochs=epochs)
     if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
         del recipe["annealing"]
     config = replace(config, **{name: recipe[name] for name in recipe.keys() - named})

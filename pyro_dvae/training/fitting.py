@@ -96,7 +96,8 @@ def fit(
             1,000 steps: the decay is 0.99 to 0.999.
         annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
             from `initial_beta` to that of the ELBO. None means 10 epochs, or as many as make 400
-            steps, but 0 where the ELBO has no beta; 0 does not anneal.
+            steps, but at most a fifth of `epochs`, and 0 where the ELBO has no beta; 0 does not
+            anneal.
         initial_beta: the beta of the first step, where it is annealed.
         start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
             EM fits to the training data, see `start_from_mixture`. None takes a mixture where vae
@@ -128,8 +129,8 @@ def fit(
     num_elements = math.prod(datum_shape(vae, train))
     if resolve_start(vae, elbo, (len(train), num_elements), start) == "mixture":
         start_from_mixture(vae, train, seed)
-    recipe = training_recipe(len(train), num_elements, batch_size, anneals=anneals)
-    epochs = recipe["epochs"] if epochs is None else epochs
+    recipe = training_recipe(len(train), num_elements, batch_size, anneals=anneals, epochs=epochs)
+    epochs = recipe["epochs"]
     if guide_epochs is None:
         guide_epochs = _guide_epochs(vae, elbo, (len(train), num_elements), epochs)
     trainer = Trainer(
