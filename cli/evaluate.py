@@ -11,8 +11,7 @@ import typer
 
 from .console import complain, note
 from .errors import fail, user_errors
-from .figures import datum_name, print_figures, progress_of
-from .naming import with_options
+from .figures import datum_name, dead_parts, print_figures, progress_of
 from .options import (
     Device,
     DeviceOption,
@@ -149,13 +148,14 @@ def evaluate(
         if splits is not None:
             known = _stored(loaded, part) if part in PARTS else None
             scores = with_simple_models(scores, loaded.vae, config, splits, batch, known)
-    collapse = _collapse(scores, epochs, loaded.epoch)
+    dead = _dead_parts(config, scores, epochs, loaded.epoch)
     if as_json:
-        print(json.dumps(_content(loaded, part, scores, collapse) | {"posterior": posterior.value}))
+        print(json.dumps(_content(loaded, part, scores, dead) | {"posterior": posterior.value}))
     else:
         print_figures(scores, part, config, datum_name(loaded.event_shape), posterior.value)
-        if collapse is not None:
-            print(collapse)
+        for line in dead:
+            if line is not None:
+                print(line)
     if part in PARTS and posterior is PosteriorOf.encoder:
         _store(loaded, part, scores)
 
@@ -223,21 +223,22 @@ def _heading(run: Run, epochs: list[EpochRecord]) -> str:
     return f"{run.folder}: weights of epoch {run.epoch} ({how_far}), {data}"
 
 
-def _collapse(scores: Evaluation, epochs: list[EpochRecord], epoch: int) -> str | None:
-    """Which latents have collapsed, and since when; None where none has.
+def _dead_parts(
+    config: Config, scores: Evaluation, epochs: list[EpochRecord], epoch: int
+) -> tuple[str | None, str | None]:
+    """Which latents have collapsed, and since when, and which categories are unused.
 
     These figures take the place of those that the training wrote for the weights' epoch.
     """
-    from pyro_dvae.evaluation import describe_collapse
-
     rows = [record.validation_information for record in epochs]
     known = [row for row in rows if row is not None]
     before = known[: epoch - 1] if len(known) == len(rows) >= epoch > 0 else []
-    collapse = describe_collapse([*before, scores.information_per_latent])
-    return None if collapse is None else with_options(collapse)
+    return dead_parts([*before, scores.information_per_latent], scores, config)
 
 
-def _content(run: Run, part: str, scores: Evaluation, collapse: str | None) -> dict[str, Any]:
+def _content(
+    run: Run, part: str, scores: Evaluation, dead: tuple[str | None, str | None]
+) -> dict[str, Any]:
     from pyro_dvae.evaluation import ordering
     from pyro_dvae.runs import data_to_json
 
@@ -250,7 +251,8 @@ def _content(run: Run, part: str, scores: Evaluation, collapse: str | None) -> d
         "config": asdict(run.config),
         **scores.to_dict(),
         "ordering": ordering(scores),
-        "collapse": collapse,
+        "collapse": dead[0],
+        "unused": dead[1],
     }
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .naming import with_options
 from .tables import (
     figure,
     gaps_table,
@@ -174,6 +175,29 @@ def print_figures(
         f"(information of {ACTIVE_INFORMATION:g} nats or more); {scores.codes_used} codes used, "
         f"perplexity {scores.code_perplexity:.1f}"
     )
+
+
+def dead_parts(
+    information: Sequence[Sequence[float]], scores: Evaluation | None, config: Config
+) -> tuple[str | None, str | None]:
+    """Which latents have collapsed, and which categories are unused: a line each, or None.
+
+    Args:
+        information: of each latent, one row per epoch, the last one of the weights.
+        scores: the figures of the weights; None where there are none.
+        config: the run's settings.
+    """
+    from pyro_dvae.evaluation import describe_collapse, describe_unused, num_codes
+
+    number = num_codes(config.num_latents, config.num_categories)
+    unused = None
+    if scores is not None and config.prior == "uniform":
+        unused = describe_unused(scores.unused_categories, config.num_categories)
+    collapse, unused = (
+        None if line is None else with_options(line)
+        for line in (describe_collapse(information, number), unused)
+    )
+    return collapse, unused
 
 
 def _print_bounds(scores: Evaluation, bound: str, datum: str) -> None:

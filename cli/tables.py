@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyro_dvae import Evaluation
 
+_SHOWN_LATENTS = 20
+"""The most latents of which the table shows a line each."""
+
 
 def figure(scores: Evaluation, name: str, *, sign: int = 1, places: int = 2) -> str:
     """A figure times the sign, with its standard error if it comes from draws."""
@@ -106,6 +109,12 @@ def latents_table(scores: Evaluation) -> str:
     rows = [["latent", *shown]]
     for latent, values in enumerate(zip(*shown.values(), strict=True), 1):
         rows.append([f"z{latent}", *(f"{value:.3f}" for value in values)])
+    if len(rows) > _SHOWN_LATENTS + 1:
+        total = len(rows) - 1
+        least = [f"{min(values):.3f}" for values in shown.values()]
+        most = [f"{max(values):.3f}" for values in shown.values()]
+        rows = rows[: _SHOWN_LATENTS + 1]
+        rows += [[f"least of {total}", *least], [f"most of {total}", *most]]
     return aligned(rows, "<" + ">" * len(shown))
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from .console import for_a_bar
 from .errors import CommandError
 from .events import add_epoch, event_log
-from .figures import datum_name, print_figures
-from .naming import with_options
+from .figures import datum_name, dead_parts, print_figures
 from .pictures import draw
 from .signals import Signals, StopRequest
 
@@ -128,15 +127,14 @@ def _stopped(training: RunTrainer) -> str:
 
 
 def _finish(training: RunTrainer) -> Evaluation | None:
-    from pyro_dvae.evaluation import describe_collapse
-
     scores = training.finish()
     if scores is not None:
         print_figures(scores, "test", training.config, datum_name(training.event_shape))
     history = [record.validation_information for record in training.records]
-    collapse = describe_collapse([row for row in history if row is not None])
-    if collapse is not None:
-        print(with_options(collapse))
+    known = [row for row in history if row is not None]
+    for line in dead_parts(known, scores, training.config):
+        if line is not None:
+            print(line)
     _draw(training)
     print(f"run folder: {training.folder}")
     return scores

@@ -33,7 +33,7 @@ from pyro_dvae.evaluation.scoring import datum_scores, datum_terms, exact_terms
 from pyro_dvae.evaluation.simple import SimpleModels, independent_elements, simple_models
 from pyro_dvae.evaluation.surprise import Surprise, conditional_surprise, explain
 from pyro_dvae.evaluation.terms import DatumTerms
-from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse
+from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse, describe_unused
 
 __all__ = [
     "ACTIVE_INFORMATION",
@@ -62,6 +62,7 @@ __all__ = [
     "datum_terms",
     "describe_codes",
     "describe_collapse",
+    "describe_unused",
     "evaluate",
     "evaluate_with_terms",
     "exact_terms",

@@ -107,6 +107,9 @@ class Evaluation:
     """The number of chains per datum."""
     annealed_data: int | None = None
     """The number of data for which chains were run."""
+    unused_categories: tuple[int, ...] | None = None
+    """How many categories of each latent have less than half a datum, sum_n q(z_d = k|x_n) < 1/2, D
+    numbers; None if there are fewer than 10 data per category."""
 
     @property
     def log_prob(self) -> float:

@@ -15,11 +15,18 @@ from pyro_dvae.posteriors import FactorisedPosterior, Posterior
 ACTIVE_INFORMATION = 0.01
 """A latent is active if its information about the data is at least this, in nats."""
 
-_ADVICE = (
+LEAST_ROWS = 10
+"""Unused categories are counted from so many data per category on: with fewer, a category can be
+rare by chance."""
+_NAMED = 8
+"""The most latents that a message names."""
+
+_MORE_EPOCHS = (
     "Try more epochs with a longer patience, such as epochs=400 and patience=200 if an epoch has "
-    f'few steps; estimator="marginal", which maximises log p(x), if K^D is at most {MAX_CODES:,}; '
-    "more free bits, more particles, a lower learning rate, or fewer latents."
+    "few steps; "
 )
+_SUM = 'estimator="marginal", which maximises log p(x); '
+_OTHERS = "more free bits, more particles, a lower learning rate, or fewer latents."
 """The first two were tried on a table of 178 rows, with a code of 4 x 8, and 50 epochs of `rloo`
 with a patience of 10, where 0 of 4 latents were active. Either of them alone made it 4 of 4. Log
 p(x) rose from -22.0 to -18.8 and -19.0 nats per row. The ELBO rose to -19.1 with the first. It fell
@@ -32,6 +39,7 @@ class Usage(NamedTuple):
     kl_per_latent: tuple[float, ...] | None
     information_per_latent: tuple[float, ...]
     perplexity_per_latent: tuple[float, ...]
+    unused_categories: tuple[int, ...] | None
     active_latents: int
     codes_used: int
     code_perplexity: float
@@ -81,10 +89,17 @@ class UsageCounter:
             _numbers(self.kl / self.num_data) if self.factorised else None,
             _numbers(information),
             _numbers(aggregate.exp()),
+            self._unused(),
             int((information >= ACTIVE_INFORMATION).sum()),
             len(self.codes),
             entropy(counts.log()[None]).exp().item(),
         )
+
+    def _unused(self) -> tuple[int, ...] | None:
+        """How many categories of each latent have less than half a datum; None for few data."""
+        if self.num_data < LEAST_ROWS * self.aggregate.shape[-1]:
+            return None
+        return tuple((self.aggregate < 0.5).sum(-1).tolist())
 
 
 class ClassCounter:
@@ -120,7 +135,9 @@ def _numbers(values: Tensor) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def describe_collapse(information: Sequence[Sequence[float]]) -> str | None:
+def describe_collapse(
+    information: Sequence[Sequence[float]], num_codes: int | None = None
+) -> str | None:
     """One line: which latents have less information than 0.01 nats, since when, and what to try.
 
     A latent has collapsed if q(z_d|x) hardly depends on x. It may still differ from the prior.
@@ -128,6 +145,8 @@ def describe_collapse(information: Sequence[Sequence[float]]) -> str | None:
     Args:
         information: `Evaluation.information_per_latent` in nats, one row per epoch from epoch 1 on.
             If there is only one row, no epoch is named.
+        num_codes: K^D; None if it is not known. A sum over all codes is only advised where it is
+            possible.
 
     Returns:
         The line, or None if every latent is active in the last row.
@@ -141,11 +160,41 @@ def describe_collapse(information: Sequence[Sequence[float]]) -> str | None:
                 since.pop(latent, None)
     if not since:
         return None
-    if len(information) == 1:
-        which = ", ".join(f"z{latent}" for latent in sorted(since))
-    else:
-        which = ", ".join(f"z{latent} since epoch {since[latent]}" for latent in sorted(since))
+    shown = sorted(since)[:_NAMED]
+    which = [
+        f"z{latent}" + (f" since epoch {since[latent]}" if len(information) > 1 else "")
+        for latent in shown
+    ]
+    if len(since) > len(shown):
+        which.append(f"and {len(since) - len(shown)} more")
+    can_sum = num_codes is None or num_codes <= MAX_CODES
     return (
         f"Posterior collapse: {len(since)} of {len(information[-1])} latents carry less than "
-        f"{ACTIVE_INFORMATION:g} nats about the data ({which}). {_ADVICE}"
+        f"{ACTIVE_INFORMATION:g} nats about the data ({', '.join(which)}). "
+        f"{_MORE_EPOCHS}{_SUM if can_sum else ''}{_OTHERS}"
+    )
+
+
+def describe_unused(unused: Sequence[int] | None, num_categories: int) -> str | None:
+    """One line: how many categories no datum has, in which latents, and what to do.
+
+    Args:
+        unused: `Evaluation.unused_categories`, one number per latent.
+        num_categories: K.
+
+    Returns:
+        The line, or None if every category is used, or if there are too few data to tell.
+    """
+    if unused is None or not any(unused):
+        return None
+    order = sorted((d for d in range(len(unused)) if unused[d]), key=lambda d: -unused[d])
+    which = [f"z{latent + 1}: {unused[latent]}" for latent in order[:_NAMED]]
+    if len(order) > _NAMED:
+        which.append(f"and {len(order) - _NAMED} more latents")
+    needed = max(2, num_categories - min(unused))
+    fewer = f"num_categories={needed}, or " if needed < num_categories else ""
+    return (
+        f"Unused categories: {sum(unused)} of {len(unused) * num_categories:,} have less than half "
+        f"a datum ({', '.join(which)}; of {num_categories} each). Under a uniform prior they "
+        f'cost KL for nothing. Use {fewer}prior="learned".'
     )

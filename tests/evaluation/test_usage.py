@@ -6,7 +6,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_dvae.evaluation.usage import UsageCounter, describe_collapse
+from pyro_dvae.evaluation.usage import UsageCounter, describe_collapse, describe_unused
 from pyro_dvae.posteriors import FactorisedPosterior
 
 UNIFORM = dist.OneHotCategorical(logits=torch.zeros(2, 4)).to_event(1)
@@ -98,7 +98,6 @@ def test_collapse_in_words() -> None:
     )
     for advice in (
         '="marginal"',
-        "65,536",
         "epochs=400",
         "patience=200",
         "free bits",
@@ -113,3 +112,42 @@ def test_collapse_in_words() -> None:
     assert said is not None
     assert "2 of 3 latents" in said
     assert "(z1 since epoch 3, z3 since epoch 1)" in said
+
+
+def test_many_collapsed_latents_are_counted() -> None:
+    said = describe_collapse([[0.0] * 64], num_codes=2**63)
+    assert said is not None
+    assert "64 of 64 latents carry" in said
+    assert "(z1, z2, z3, z4, z5, z6, z7, z8, and 56 more)" in said
+    assert "marginal" not in said  # no sum over so many codes
+    assert "free bits" in said
+    said = describe_collapse([[0.0] * 9, [0.5] * 3 + [0.0] * 6], num_codes=4**9)
+    assert said is not None
+    assert "(z4 since epoch 1, z5 since epoch 1" in said
+    assert "marginal" not in said
+
+
+def test_categories_that_no_datum_has() -> None:
+    """Of 4 categories z1 uses 2 and z2 all; 40 data are needed to tell."""
+    log_q = torch.zeros(80, 2, 4)
+    log_q[torch.arange(80), 0, torch.arange(80) % 2] = 20
+    log_q[torch.arange(80), 1, torch.arange(80) % 4] = 20
+    assert _usage(log_q).unused_categories == (2, 0)
+    assert _usage(log_q[:40]).unused_categories == (2, 0)
+    assert _usage(log_q[:39]).unused_categories is None
+    said = describe_unused((2, 0), 4)
+    assert said is not None
+    assert said.startswith(
+        "Unused categories: 2 of 8 have less than half a datum (z1: 2; of 4 each)"
+    )
+    assert said.endswith('Use prior="learned".')
+    said = describe_unused((3, 5), 8)
+    assert said is not None
+    assert "(z2: 5, z1: 3; of 8 each)" in said
+    assert 'Use num_categories=5, or prior="learned".' in said
+    assert describe_unused((0, 0), 4) is None
+    assert describe_unused(None, 4) is None
+    said = describe_unused([1] * 49, 64)
+    assert said is not None
+    assert "49 of 3,136 have" in said
+    assert "z8: 1, and 41 more latents; of 64 each" in said
