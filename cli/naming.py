@@ -19,9 +19,9 @@ _SAME = """
     ais ais_data alpha annealing averaging baseline batch_size beta bfloat16 binarize channels
     columns compile
     data data_dir dates decoder device drop drop_copies dropout encoder epochs estimator exact
-    free_bits group group_copies guide header hidden ids initial_beta key label labelled_share
-    labels likelihood log_every network nominal other patience posterior prior probabilities range
-    refine resume seed size split split_seed start temperature test time trust_code
+    free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label
+    labelled_share labels likelihood log_every network nominal other patience posterior prior
+    probabilities range refine resume seed size split split_seed start temperature test time trust_code
 """
 OPTIONS = {name: name.replace("_", "-") for name in _SAME.split()} | _RENAMED
 """Setting, as Python names it -> option, without its dashes."""

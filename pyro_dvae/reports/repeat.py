@@ -14,7 +14,7 @@ _FOUND = ("compile",)
 """Settings that are found anew, and do not change what is learned."""
 _BY_SIZE = (
     *("num_latents", "num_categories", "prior", "hidden", "dropout", "estimator", "epochs"),
-    *("patience", "averaging", "annealing", "learning_rate"),
+    *("guide_epochs", "patience", "averaging", "annealing", "learning_rate"),
 )
 """Settings whose defaults for few data are others."""
 

@@ -47,6 +47,10 @@ def _curve(reported: Reported, records: Sequence[EpochRecord]) -> Picture:
             told.append(f"{label} goes from {known[0]:.2f} to {known[-1]:.2f}")
     best = reported.run.epoch
     axes.axvline(best, color=GRID, linestyle="--", marker="", label=f"weights kept, epoch {best}")
+    for first in [record.epoch for record in records if record.of_guide][:1]:
+        label = f"guide alone, from epoch {first}"
+        axes.axvline(first, color=GRID, linestyle=":", marker="", label=label)
+        told.append(f"from epoch {first} on, the guide alone is trained")
     # The first epoch starts so far below that the others would look alike.
     tail = [v for r in records[1:] for v in (r.train_elbo, r.validation_elbo) if v is not None]
     room = 0.05 * (max(tail) - min(tail)) + 1e-3

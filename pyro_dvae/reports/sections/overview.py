@@ -30,7 +30,9 @@ def overview(reported: Reported) -> Section:
     number = "an unknown number of" if run.num_parameters is None else f"{run.num_parameters:,}"
     codes = describe_codes(config.num_latents, config.num_categories)
     seconds = epochs[-1].seconds if epochs else 0.0
-    done = epochs[-1].epoch if epochs else 0
+    done = max((record.epoch for record in epochs if not record.of_guide), default=0)
+    further = len(epochs) and epochs[-1].epoch - done
+    guide = f" and {further} of {config.guide_epochs} of the guide alone" if further else ""
     rows = [
         ["Data", f"{data.name or 'unknown'}, from {data.source or 'an unknown place'}"],
         ["Sizes", f"{', '.join(known) or 'unknown'} {reported.datum}s of {shape}{unit}"],
@@ -47,7 +49,7 @@ def overview(reported: Reported) -> Section:
         [
             "Training",
             f"estimator {config.estimator} with {_draws(config.particles)}, "
-            f"{done} of {config.epochs} epochs ({run.status}), {_duration(seconds)}",
+            f"{done} of {config.epochs} epochs{guide} ({run.status}), {_duration(seconds)}",
         ],
         [
             "Weights",

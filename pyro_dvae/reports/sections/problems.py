@@ -47,12 +47,13 @@ def unfinished(reported: Reported) -> Iterator[Finding]:
         yield Finding(
             "note",
             "The training is not finished.",
-            f"It came to epoch {done} of {config.epochs}.",
+            f"It came to epoch {done} of {config.epochs + config.guide_epochs}.",
             reported.words.text("Continue it with resume=...") if done else "",
         )
     name, pairs = _validation(reported)
     curve = [value for _, value in pairs]
-    if len(curve) >= 5 and reported.run.status == "complete" and reported.run.epoch == len(curve):
+    best = max((r.epoch for r in records if r.is_best and not r.of_guide), default=0)
+    if len(curve) >= 5 and reported.run.status == "complete" and best == len(curve):
         rise = curve[-1] - curve[-1 - max(1, len(curve) // 5)]
         if rise > 0.005 * abs(curve[-1]):
             yield Finding(
@@ -139,8 +140,8 @@ def overfitting(reported: Reported) -> Iterator[Finding]:
 
 
 def _validation(reported: Reported) -> tuple[str, list[tuple[int, float]]]:
-    """What decides which epoch is best, its name, and its value in each epoch."""
-    records = reported.run.metrics
+    """What decides which epoch of the model is best, its name, and its value in each epoch."""
+    records = [record for record in reported.run.metrics if not record.of_guide]
     name, values = "ELBO", [r.validation_elbo for r in records]
     if "log p(x)" in estimator_of(reported.config.estimator).value:
         known = [r.validation_log_marginal for r in records]
@@ -194,6 +195,8 @@ def far(reported: Reported) -> Iterator[Finding]:
     family, encoder = scores.family_gap, scores.encoder_gap
     which = ""
     todo = reported.words.text("Train the encoder alone, by fit_guide; log p(x) stays as it is.")
+    if reported.config.guide_epochs:  # which have done that already
+        todo = reported.words.text('Use p(z|x) in its place, with posterior="exact".')
     if family is not None and encoder is not None:
         which = f" {encoder:.2f} of them are the encoder's, {family:.2f} the family's."
         if family > encoder:
