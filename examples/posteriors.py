@@ -6,7 +6,7 @@ their code among the training rows) and the adjusted Rand index of test rows, be
 many clusters as there are codes. Tables are trained with the defaults, on a split of each seed.
 
     python examples/posteriors.py --only wine penguins --seeds 3
-    python examples/posteriors.py --only wine penguins --fit-guide 300
+    python examples/posteriors.py --only wine penguins --guide-epochs 0
     python examples/posteriors.py --run runs/mnist-d4k8-rloo-1
 """
 
@@ -31,7 +31,7 @@ from torch.nn.functional import one_hot
 from pyro_dvae import evaluate, load_run, refine
 from pyro_dvae.data import open_source
 from pyro_dvae.evaluation import Inference, posterior_blocks
-from pyro_dvae.runs import start_guide, start_run
+from pyro_dvae.runs import start_run
 
 POSTERIORS = ("encoder", "refined", "exact")
 DETAILS = ("log p(x|code)", "information", "accuracy")
@@ -116,20 +116,14 @@ def of_table(name: str, seed: int, args: argparse.Namespace) -> Any:
             for part, rows in (("train", train_rows), ("test", test_rows))
         ]
         asked = data.settings or (suggested(paths[0]) if data.names is not None else {})
+        if args.guide_epochs is not None:
+            asked = {**asked, "guide_epochs": args.guide_epochs}
         with start_run(
             open_source(paths[0]), folder / "run", test=str(paths[1]), seed=seed, **asked
         ) as training:
             for _ in training.epochs():
                 pass
             training.trainer.keep_best()
-        if args.fit_guide:
-            second = start_guide(
-                load_run(folder / "run"), folder / "second", epochs=args.fit_guide, patience=60
-            )
-            with second as training:
-                for _ in training.epochs():
-                    pass
-                training.trainer.keep_best()
         vae, splits = training.trainer.vae, training.splits
         parts = {part: splits.part(part).x[:] for part in ("train", "test")}
         labels = {
@@ -187,7 +181,7 @@ def main() -> None:
     parser.add_argument("--run", nargs="*", type=Path, default=[], help="folders of runs")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--fit-guide", type=int, default=0, help="then train the guide of a table alone, epochs"
+        "--guide-epochs", type=int, help="epochs in which the guide of a table is trained alone"
     )
     parser.add_argument("--fashion", type=Path, default=FASHION)
     parser.add_argument("--mnist", type=Path, default=Path("../shared/data/mnist"))
