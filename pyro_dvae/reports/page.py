@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from itertools import count
@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pyro_dvae._version import __version__
-from pyro_dvae.reports.blocks import Block, Section
+from pyro_dvae.reports.blocks import Block, Section, Text
 from pyro_dvae.reports.comparison import comparison
 from pyro_dvae.reports.drawing import PLACE, page_style
 from pyro_dvae.reports.opened import Reported, Words
@@ -98,8 +98,18 @@ def _parts(reported: Sequence[Reported]) -> Iterator[_Part]:
     if len(reported) > 1:
         yield _Part("comparison", "The runs side by side", [], comparison(reported))
     for each in reported:
-        sections = [section for make in SECTIONS if (section := make(each)) is not None]
+        made = [_made(make, each) for make in SECTIONS]
+        sections = [section for section in made if section is not None]
         yield _Part(each.key, f"Run {each.name}", sections)
+
+
+def _made(make: Callable[[Reported], Section | None], reported: Reported) -> Section | None:
+    """A section; or a line that says why there is none, for the others are worth having."""
+    try:
+        return make(reported)
+    except (ValueError, NotImplementedError) as error:
+        text = f"This section was left out: {reported.words.text(str(error))}"
+        return Section(make.__name__, make.__name__.capitalize(), [Text(text)])
 
 
 def _summary(reported: Sequence[Reported]) -> str:

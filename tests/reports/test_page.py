@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from reports.made import HOSTILE, NAMES, image_run, runs, texts
 from reports.pages import Element, Page
 
 from pyro_dvae import datum_scores, evaluate, load_run
-from pyro_dvae.reports import html_report, write_report
+from pyro_dvae.reports import html_report, page, write_report
+from pyro_dvae.reports.sections.overview import overview
 from pyro_dvae.runs import decoded_rows
 
 
@@ -244,6 +246,16 @@ def test_a_folder_without_its_data(images: Path, tmp_path: Path) -> None:
     assert "Codes to click through" in titles
     assert "Reconstructions" not in titles
     assert page.table("Settings of the run")["num_latents"][0] == "2"
+
+
+def test_a_section_that_fails_is_named(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def samples(reported: Any) -> None:
+        raise ValueError("Expected <x>; got y.")
+
+    monkeypatch.setattr(page, "SECTIONS", (overview, samples))
+    text = html_report(images)
+    assert "This section was left out: Expected &lt;x&gt;; got y." in text
+    assert [e.text for e in Page(text).root.all("h2")] == ["What was trained", "Samples"]
 
 
 def test_the_file_is_written_whole(images: Path, tmp_path: Path) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pdvae_cli.naming import OPTIONS
 from pdvae_cli.report import command_of
 from reports.made import runs
 
 from pyro_dvae import load_run
+from pyro_dvae.defaults import RunSettings
 from pyro_dvae.reports.repeat import python_command
+from pyro_dvae.runs.reading import Reading
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -66,6 +69,11 @@ def test_the_lines_of_python_train_the_same_model(
     its: dict[str, Any] = {}
     exec(lines, its)
     assert same(folder, its["training"].folder)
+
+
+def test_every_setting_has_an_option() -> None:
+    settings = {setting.name for setting in fields(RunSettings)} - {"num_classes"}  # of the labels
+    assert settings | set(Reading._fields) <= OPTIONS.keys()
 
 
 def test_a_run_without_known_data_has_no_command() -> None:
