@@ -220,34 +220,6 @@ def test_every_command_is_listed() -> None:
     assert set(re.findall(r"^\| `pdvae ([\w-]+)", COMMANDS, re.MULTILINE)) == set(commands())
 
 
-def test_options_of_fit_are_those_that_the_readme_lists() -> None:
-    section = COMMANDS.partition("## Options of `fit`")[2].partition("\n## ")[0]
-    cells = re.findall(r"^\| (`--.*?) \|", section, re.MULTILINE)
-    assert set(re.findall(r"`(--[\w-]+)`", " ".join(cells))) == options(commands()["fit"])
-
-
-def test_defaults_of_fit_are_those_that_the_readme_lists() -> None:
-    section = COMMANDS.partition("## Options of `fit`")[2].partition("\n## ")[0]
-    known = {p.opts[-1]: getattr(p.default, "value", p.default) for p in commands()["fit"].params}
-    compared = 0
-    for names, cell in re.findall(r"^\| (`--.*?) \| (.*?) \|", section, re.MULTILINE):
-        listed = [name for name in re.findall(r"`(--[\w-]+)`", names) if name in known]
-        for name, shown in zip(listed, cell.split(", "), strict=False):
-            value = known[name]
-            if value is not None and value is not False:  # words explain the others
-                assert shown == (f"{value:g}" if isinstance(value, float) else str(value)), name
-                compared += 1
-    assert compared > 15
-
-
-def test_options_of_other_commands_are_those_that_the_readme_lists() -> None:
-    section = COMMANDS.partition("## Options of the other commands")[2]
-    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section, re.MULTILINE))
-    assert rows.keys() == commands().keys() - {"fit"}
-    for name, row in rows.items():
-        assert set(re.findall(r"`(--[\w-]+)`", row)) == options(commands()[name]), name
-
-
 @pytest.mark.parametrize("page", READMES, ids=str)
 def test_every_option_of_a_readme_exists(page: Path) -> None:
     known = {"--help"}.union(*map(options, commands().values()))
