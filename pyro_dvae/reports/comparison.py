@@ -138,7 +138,7 @@ def _curves(order: Sequence[Reported]) -> Picture:
     axes.set(xlabel="epoch", ylabel=f"validation ELBO, nats per {order[0].datum}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(True)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    figure.legend(loc="outside upper left", ncols=2)
     return drawing(
         figure, f"Validation ELBO per epoch: {'; '.join(told)}.", "The validation ELBO per epoch."
     )

@@ -76,6 +76,11 @@ def test_collapse() -> None:
 
 def test_categories_that_are_unused() -> None:
     scores = SimpleNamespace(perplexity_per_latent=(3.9, 1.5), information_per_latent=(1.0, 0.3))
+    scores.unused_categories = (0, 2)
+    (found,) = problems.unused(made(scores=scores))
+    assert found.text.startswith("2 of 8 have less than half a datum (z2: 2; of 4 each).")
+    assert found.todo == 'Use prior="learned".'
+    scores.unused_categories = None  # of too few data
     (found,) = problems.unused(made(scores=scores))
     assert found.text.endswith("their 4 categories: z2 (1.5).")
     scores.information_per_latent = (1.0, 0.001)  # which is a collapse, and told there

@@ -193,9 +193,7 @@ def _lines(profile: Profile, d: int, features: Sequence[int]) -> Picture:
     axes.set_xticks(range(len(names)), [_short(name) for name in names], rotation=90)
     axes.set_ylabel("difference from all rows, sd")
     axes.grid(True, axis="x")
-    axes.legend(
-        title="category (share of rows)", ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0)
-    )
+    figure.legend(title="category (share of rows)", ncols=4, loc="outside upper center")
     number = int(profile.used[d].sum())
     few = f"The {len(used)} largest of {number} used categories. " if len(used) < number else ""
     return drawing(

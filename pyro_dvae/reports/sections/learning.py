@@ -35,7 +35,7 @@ def _curve(reported: Reported, records: Sequence[EpochRecord]) -> Picture:
     axes = figure.subplots()
     epochs = [record.epoch for record in records]
     curves: dict[str, list[float | None]] = {
-        "ELBO, training (running mean)": [r.train_elbo for r in records],
+        "ELBO, training": [r.train_elbo for r in records],
         "ELBO, validation": [r.validation_elbo for r in records],
         "log p(x), validation": [r.validation_log_marginal for r in records],
     }
@@ -48,7 +48,7 @@ def _curve(reported: Reported, records: Sequence[EpochRecord]) -> Picture:
     best = reported.run.epoch
     axes.axvline(best, color=GRID, linestyle="--", marker="", label=f"weights kept, epoch {best}")
     for first in [record.epoch for record in records if record.of_guide][:1]:
-        label = f"guide alone, from epoch {first}"
+        label = f"guide alone, after epoch {first - 1}"
         axes.axvline(first, color=GRID, linestyle=":", marker="", label=label)
         told.append(f"from epoch {first} on, the guide alone is trained")
     # The first epoch starts so far below that the others would look alike.
@@ -58,7 +58,7 @@ def _curve(reported: Reported, records: Sequence[EpochRecord]) -> Picture:
     axes.set(xlabel="epoch", ylabel=f"nats per {reported.datum}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(True)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    figure.legend(loc="outside upper left", ncols=2)
     alt = f"Learning curves in nats per {reported.datum} over {len(records)} epochs. "
     caption = (
         "The ELBO of each epoch. The training ELBO is a mean over the steps of the epoch, while "
@@ -82,7 +82,7 @@ def _information(records: Sequence[EpochRecord]) -> Picture:
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(True)
-    axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
+    figure.legend(loc="outside upper left", ncols=4)
     most = f", the {len(shown)} latents with the most at the end" if len(last) > 8 else ""
     ends = ", ".join(f"z{d + 1} {last[d]:.2f}" for d in sorted(shown))
     return drawing(

@@ -6,7 +6,12 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from pyro_dvae.evaluation import ACTIVE_INFORMATION, describe_collapse
+from pyro_dvae.evaluation import (
+    ACTIVE_INFORMATION,
+    describe_collapse,
+    describe_unused,
+    num_codes,
+)
 from pyro_dvae.reports.blocks import Block, Finding, Section
 from pyro_dvae.reports.opened import Reported, best_known, standard_error
 from pyro_dvae.runs import estimator_of
@@ -19,11 +24,11 @@ _CHANCE = 3.0
 def findings(reported: Reported) -> Section:
     """All warnings and notes; or that nothing was found."""
     found = [finding for check in CHECKS for finding in check(reported)]
+    order = ("warning", "note", "good")
+    found.sort(key=lambda each: order.index(each.level))
     if not any(finding.level == "warning" for finding in found):
         text = "None of the checks of this page found a problem."
         found.insert(0, Finding("good", "No warnings.", text))
-    order = ("warning", "note", "good")
-    found.sort(key=lambda each: order.index(each.level))
     blocks: list[Block] = list(found)
     return Section("findings", "What to look at first", blocks)
 
@@ -71,7 +76,8 @@ def collapse(reported: Reported) -> Iterator[Finding]:
     rows = [r.validation_information for r in reported.run.metrics]
     history = [row for row in rows if row is not None]
     last = history[-1:] if scores is None else [scores.information_per_latent]
-    told = describe_collapse(last) if last else None
+    number = num_codes(reported.config.num_latents, reported.config.num_categories)
+    told = describe_collapse(last, number) if last else None
     if told is not None:
         what, _, todo = told.partition("). ")
         yield Finding(
@@ -87,6 +93,14 @@ def unused(reported: Reported) -> Iterator[Finding]:
     scores, config = reported.scores, reported.config
     if scores is None:
         return
+    told = describe_unused(scores.unused_categories, config.num_categories)
+    if told is not None and config.prior == "uniform":
+        what, use, todo = told.partition(" Use ")
+        text = what.removeprefix("Unused categories: ")
+        yield Finding(
+            "note", "Categories are unused.", text, reported.words.text(f"{use.strip()} {todo}")
+        )
+        return
     pairs = zip(scores.perplexity_per_latent, scores.information_per_latent, strict=True)
     few = [
         f"z{d} ({perplexity:.1f})"
@@ -96,7 +110,7 @@ def unused(reported: Reported) -> Iterator[Finding]:
     if few:
         yield Finding(
             "note",
-            "Categories are unused.",
+            "Categories are rarely used.",
             f"These latents use less than half of their {config.num_categories} categories: "
             f"{', '.join(few)}.",
             "A smaller number of categories may do as well. If the prior was trained with the "

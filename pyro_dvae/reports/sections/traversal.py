@@ -128,9 +128,9 @@ def _alone(reported: Reported, start: list[int]) -> Table:
             for k in categories
         ]
     )
-    about = "the code of the first datum of this page" if reported.codes is not None else "z = 0"
-    caption = f"Each latent varied alone, the others as in {about}"
-    notes = []
+    about = "the first datum of this page" if reported.codes is not None else "the code of zeros"
+    caption = "Each latent varied alone"
+    notes = [f"The other latents have the categories of {about}."]
     if len(latents) < config.num_latents or len(categories) < config.num_categories:
         notes.append(
             f"The first {len(latents)} latents and {len(categories)} categories are shown, of "
@@ -139,6 +139,7 @@ def _alone(reported: Reported, start: list[int]) -> Table:
     rows: list[list[Cell]] = []
     if reported.is_image:
         images = _means(reported, codes)
+        left = range(1, 1 + len(categories))
         scale = _PIXELS / images.shape[-1]
         for d in latents:
             row: list[Cell] = [f"z{d + 1}"]
@@ -146,7 +147,7 @@ def _alone(reported: Reported, start: list[int]) -> Table:
                 alt = f"z{d + 1} = {k}" + (", as in the datum" if start[d] == k else "")
                 row.append(Pictures([png(images[d * len(categories) + k], alt, scale)]))
             rows.append(row)
-        return Table(caption, ["latent", *map(str, categories)], rows, notes=notes)
+        return Table(caption, ["latent", *map(str, categories)], rows, left=left, notes=notes)
     names = column_names(reported.run.data, reported.run.event_shape)[:_MOST_COLUMNS]
     cells = list(decoded_rows(reported.run, codes).cells)
     for i, (d, k) in enumerate(product(latents, categories)):
