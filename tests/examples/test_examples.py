@@ -260,28 +260,6 @@ def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "compared.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow
-def test_the_setting_of_arsm_is_trained_and_reported(tmp_path: Path) -> None:
-    options = ("--num-data", "400", "--num-test", "100", "--every", "1", "--seeds", "2")
-    out = run("published/arsm_log", *options, cwd=tmp_path)
-    elbos = [float(text) for text in re.findall(r"test ELBO (\S+),", out)]
-    assert len(elbos) == 4  # two seeds, two epochs
-    assert elbos[1] > elbos[0] > -784 * math.log(2) - 10
-    means = [float(text) for text in re.findall(r"^\| \d \| (\S+) ±", out, re.MULTILINE)]
-    assert means == pytest.approx([(elbos[0] + elbos[2]) / 2, (elbos[1] + elbos[3]) / 2], abs=0.02)
-
-
-@pytest.mark.slow
-def test_grey_targets_are_scored_by_their_cross_entropy(tmp_path: Path) -> None:
-    out = run("grey_targets", "--num-data", "300", "--epochs", "2", cwd=tmp_path)
-    train, test = re.search(r"train (\S+) \(running\), test (\S+)", out).groups()  # type: ignore[union-attr]
-    assert 0 < float(test) < float(train) < 784 * math.log(2)
-    x, logits = torch.rand(3, 4), torch.randn(3, 4)
-    expected = -nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="none").sum(-1)
-    likelihood = load("grey_targets").GreyTargets()
-    torch.testing.assert_close(likelihood(logits, 1).log_prob(x), expected)
-
-
 def test_a_prior_of_your_own_learns() -> None:
     prior = load("swap_prior").SharedPrior(D, K)
     vae = DiscreteVAE(MLPEncoder(EVENT, D, K), MLPDecoder(EVENT, D, K), prior, Bernoulli())
