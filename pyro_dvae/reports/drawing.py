@@ -20,8 +20,10 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a
 more. A page replaces them by its own variants, which have contrast to its background."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """A marker per colour, so that no line is told by its colour alone."""
-INK, GRID = "#010203", "#0a0b0c"
-_NAMES = {INK: "ink", GRID: "rule"} | {colour: f"series-{i}" for i, colour in enumerate(SERIES)}
+INK, SOFT, GRID = "#010203", "#040506", "#0a0b0c"
+_NAMES = {INK: "ink", SOFT: "soft", GRID: "rule"} | {
+    colour: f"series-{i}" for i, colour in enumerate(SERIES)
+}
 """Colour of a figure -> the name of the variable of `style.css` that takes its place."""
 _SETTINGS: Any = {
     "axes.edgecolor": GRID,

@@ -64,7 +64,8 @@ def image_run(folder: Path, **settings: Any) -> Path:
     np.savez(
         folder / "x.npz", x=(dark + 100 * labels[:, None, None]).astype(np.uint8), labels=labels
     )
-    return train(folder / "run", folder / "x.npz", test=30, validation=20, **settings)
+    options = {"test": 30, "validation": 20, **settings}
+    return train(folder / "run", folder / "x.npz", **options)
 
 
 def table_run(folder: Path, **settings: Any) -> Path:

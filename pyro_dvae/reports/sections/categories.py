@@ -22,7 +22,7 @@ from pyro_dvae.reports.blocks import (
     Table,
     Text,
 )
-from pyro_dvae.reports.drawing import drawing
+from pyro_dvae.reports.drawing import INK, drawing
 from pyro_dvae.reports.images import png
 from pyro_dvae.reports.opened import Reported, Some
 
@@ -189,7 +189,7 @@ def _lines(profile: Profile, d: int, features: Sequence[int]) -> Picture:
     differences = profile.differences[d][:, list(features)]
     for k in used:
         axes.plot(differences[k].tolist(), label=f"{k} ({100 * profile.shares[d, k]:.0f} %)")
-    axes.axhline(0, color="#010203", linewidth=0.8, marker="")
+    axes.axhline(0, color=INK, linewidth=0.8, marker="")
     axes.set_xticks(range(len(names)), [_short(name) for name in names], rotation=90)
     axes.set_ylabel("difference from all rows, sd")
     axes.grid(True, axis="x")

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pyro_dvae.evaluation import Evaluation
 from pyro_dvae.reports.blocks import Block, Picture, Section, Table, Text
-from pyro_dvae.reports.drawing import GRID, drawing
+from pyro_dvae.reports.drawing import SOFT, drawing
 from pyro_dvae.reports.opened import Reported, standard_error
 from pyro_dvae.training.records import EpochRecord
 
@@ -46,10 +46,10 @@ def _curve(reported: Reported, records: Sequence[EpochRecord]) -> Picture:
             axes.plot(epochs, known, label=label, markevery=max(1, len(epochs) // 12))
             told.append(f"{label} goes from {known[0]:.2f} to {known[-1]:.2f}")
     best = reported.run.epoch
-    axes.axvline(best, color=GRID, linestyle="--", marker="", label=f"weights kept, epoch {best}")
+    axes.axvline(best, color=SOFT, linestyle="--", marker="", label=f"weights kept, epoch {best}")
     for first in [record.epoch for record in records if record.of_guide][:1]:
         label = f"guide alone, after epoch {first - 1}"
-        axes.axvline(first, color=GRID, linestyle=":", marker="", label=label)
+        axes.axvline(first, color=SOFT, linestyle=":", marker="", label=label)
         told.append(f"from epoch {first} on, the guide alone is trained")
     # The first epoch starts so far below that the others would look alike.
     tail = [v for r in records[1:] for v in (r.train_elbo, r.validation_elbo) if v is not None]
