@@ -29,6 +29,8 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
+smartquotes = False  # they turn --option into a dash
+toc_object_entries = False
 
 html_theme = "sphinx_book_theme"
 html_title = "pyro_dvae"
@@ -43,7 +45,7 @@ html_theme_options = {
 
 # --- Markdown, and the cells in it ---
 
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
@@ -58,7 +60,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # one thread is as fast on such small model
 autodoc_typehints = "none"
 add_module_names = False
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
+autodoc_default_options = {"members": True, "exclude-members": "extra_repr"}
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True

@@ -33,6 +33,8 @@ def plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[st
 
     A paragraph that is indented below another one is code, as in Markdown.
     """
+    if what in {"attribute", "property"} and lines:
+        lines[:1] = lines[0].replace(": ", ":\n", 1).splitlines()  # or napoleon finds a type
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines))
     section = False
     for i, paragraph in enumerate(paragraphs):
@@ -42,10 +44,10 @@ def plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[st
         if paragraph.startswith("    ") and not section:
             paragraphs[i] = f"::\n\n{paragraph}"
             continue
-        pieces = re.split(r"(`[^`]*`)", paragraph)
+        pieces = re.split(r"(`+[^`]*`+)", paragraph)
         for j, piece in enumerate(pieces):
             if j % 2:
-                pieces[j] = f"`{' '.join(piece.split())}`"
+                pieces[j] = f"``{' '.join(piece.strip('`').split())}``"
             else:
                 pieces[j] = re.sub(r"([*|]|_(?!\w))", r"\\\1", piece)
         paragraphs[i] = "".join(pieces)

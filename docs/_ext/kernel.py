@@ -48,8 +48,14 @@ def run(command: str) -> None:
     Raises:
         RuntimeError: it ended with another status than the page says.
     """
+    # A kernel asks for colours; without them there is no progress bar either.
+    env = {name: value for name, value in os.environ.items() if "COLOR" not in name}
     done = subprocess.run(
-        ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["bash", "-c", command],
+        env={**env, "TERM": "dumb"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     print(done.stdout, end="", flush=True)
     expected = 2 if command.endswith("# refused") else 0
