@@ -18,6 +18,10 @@ from pyro_dvae.tensors import has_values
 MAX_CODES = 65_536
 """Largest K^D over which sums with gradients are computed."""
 
+_MANY_CATEGORIES = 64
+"""The least K for which exponential noise is made of uniform numbers. Below, the draws of a seed
+are those of earlier versions, and the time does not matter."""
+
 ROWS = 256
 """Default number of data that are encoded or scored at once."""
 
@@ -127,7 +131,13 @@ def log_exponentials(like: Tensor, *num: int) -> Tensor:
     The numbers are independent even where `like` is an expanded view.
     """
     shape = (*num, *like.shape)
-    return torch.empty(shape, dtype=like.dtype, device=like.device).exponential_().log()
+    if like.shape[-1] < _MANY_CATEGORIES or like.dtype not in (torch.float32, torch.float64):
+        return torch.empty(shape, dtype=like.dtype, device=like.device).exponential_().log()
+    # -log U ~ Exp(1) takes a quarter of the time on a CPU, which is 20 % of a step with a code of
+    # 8 x 256. U is a multiple of 2^-24 (float32). The least E of many categories, which decides a
+    # draw, is some 1 / K, so that it still has 18 bits of precision at K = 64.
+    uniform = torch.rand(shape, dtype=like.dtype, device=like.device)
+    return uniform.clamp_(min=2.0**-25).log_().neg_().log_()
 
 
 @torch.no_grad()

@@ -10,9 +10,11 @@ from pyro_dvae.codes import (
     code_logits,
     code_value,
     describe_codes,
+    draw_codes,
     entropy,
     enumerate_codes,
     kl_divergence,
+    log_exponentials,
     num_codes,
     one_hot,
 )
@@ -126,3 +128,26 @@ def test_values_of_a_site() -> None:
 def test_description_leaves_out_endless_digits() -> None:
     assert describe_codes(4, 8) == "8^4 = 4096"
     assert describe_codes(1000, 8) == "8^1000"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_categories", [63, 64, 300])
+def test_draws_have_their_probabilities(num_categories: int, dtype: torch.dtype) -> None:
+    """Below 64 categories, and from 64 on, the noise is made in different ways."""
+    torch.manual_seed(0)
+    num_draws = 20_000
+    logits = 2 * torch.randn(1, num_categories, dtype=dtype)
+    logits[0, 5] = -torch.inf
+    index = draw_codes(logits.expand(num_draws, 1, num_categories)).argmax(-1)[:, 0]
+    counts = index.bincount(minlength=num_categories).double()
+    expected = num_draws * logits[0].double().softmax(-1)
+    assert counts[5] == 0
+    is_common = expected >= 5  # where the count is nearly normal
+    error = (expected * (1 - expected / num_draws)).sqrt()
+    assert ((counts - expected).abs() <= 5 * error)[is_common].all()
+    rare = expected[~is_common].sum().item()
+    assert abs(counts[~is_common].sum().item() - rare) <= 5 * rare**0.5
+    noise = log_exponentials(logits, 100).exp()
+    assert noise.dtype == dtype
+    assert noise.isfinite().all()
+    assert noise.mean().item() == pytest.approx(1, abs=5 / (100 * num_categories) ** 0.5)

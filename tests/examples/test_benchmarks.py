@@ -42,6 +42,17 @@ def test_step_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_code_sizes(tmp_path: Path) -> None:
+    options = ["--rounds=2", "--steps=1", "--hidden", "8", "6", "--codes=2x3,3x64"]
+    report, said = run("code_sizes", *options, cwd=tmp_path)
+    assert set(report) == {"2x3", "3x64"}
+    for row in report.values():
+        assert row.keys() == {"ours_ms", "by_hand_ms", "ratio"}
+        assert min(row.values()) > 0
+    assert "| 3x64 | 192 |" in said
+
+
+@pytest.mark.slow
 def test_step_pieces(tmp_path: Path) -> None:
     options = ["--rounds=2", "--steps=2"]
     saved, said = run("step_pieces", *options, cwd=tmp_path)
