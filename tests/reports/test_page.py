@@ -212,7 +212,10 @@ def test_profiles_of_a_table_are_those_of_profile(table: Path, pages: dict[str, 
     assert {"width", "level=plain", "kind=two"} <= rows.keys()
 
 
-def test_runs_are_compared_datum_by_datum(images: Path, tmp_path: Path) -> None:
+def test_runs_are_compared_datum_by_datum(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "SECTIONS", ())
     other = image_run(tmp_path / "other", seed=1, num_categories=4)
     folders = [images, other]
     each = []
@@ -220,15 +223,15 @@ def test_runs_are_compared_datum_by_datum(images: Path, tmp_path: Path) -> None:
         run = load_run(folder)
         each.append(datum_scores(run.vae, run.data.splits().test))
     best = int(each[1].mean() > each[0].mean())
-    page = Page(html_report(folders))
-    rows = page.table("The runs, the best ELBO first")
+    told = Page(html_report(folders))
+    rows = told.table("The runs, the best ELBO first")
     assert list(rows)[1] == str(folders[best])
     difference = each[1 - best] - each[best]
     error = float(difference.std()) / len(difference) ** 0.5
     cells = rows[str(folders[1 - best])]
     assert cells[0] == f"{float(each[1 - best].mean()):.2f}"
     assert cells[2:4] == [f"{float(difference.mean()):.2f}", f"{error:.2g}"]
-    settings = page.table("Settings that differ")
+    settings = told.table("Settings that differ")
     assert settings.keys() == {"setting", "seed", "num_categories"}
 
 
@@ -258,7 +261,10 @@ def test_a_section_that_fails_is_named(images: Path, monkeypatch: pytest.MonkeyP
     assert [e.text for e in Page(text).root.all("h2")] == ["What was trained", "Samples"]
 
 
-def test_the_file_is_written_whole(images: Path, tmp_path: Path) -> None:
+def test_the_file_is_written_whole(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "SECTIONS", (overview,))
     write_report(images, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
@@ -272,7 +278,10 @@ pytestmark = pytest.mark.slow
 Run = Callable[..., tuple[int, str, str]]
 
 
-def test_the_command(pdvae: Run, images: Path, tmp_path: Path) -> None:
+def test_the_command(
+    pdvae: Run, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "SECTIONS", (overview,))
     status, out, _ = pdvae("report", images, "-o", "page.html")
     assert status == 0
     assert out.startswith("page.html: ")
