@@ -15,6 +15,7 @@ from .decode import decode
 from .encode import encode
 from .errors import CommandError, is_out_of_memory
 from .evaluate import evaluate
+from .explore import explore
 from .fit import fit
 from .gradients import gradients
 from .help import Command
@@ -51,6 +52,7 @@ COMMANDS = (
     evaluate,
     compare,
     report,
+    explore,
     info,
     gradients,
     data,

@@ -148,6 +148,7 @@ ROOMS: dict[str, set[str]] = {
         "streams",
         "training",
     },
+    "explorer": {"data", "evaluation", "reports", "runs"},
     "sklearn_tables": {"data", "runs"},
     "sklearn_methods": {
         "_version",
@@ -243,6 +244,7 @@ _PUBLIC = [
     "data",
     "elbos",
     "evaluation",
+    "explorer",
     "likelihoods",
     "networks",
     "priors",

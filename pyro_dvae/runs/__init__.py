@@ -3,7 +3,7 @@
 from pyro_dvae.memory import refuse_bytes
 from pyro_dvae.runs.anomalies import ExplainedRow, anomaly_rows, explain_row, explained_table
 from pyro_dvae.runs.beside import with_simple_models
-from pyro_dvae.runs.blocks import decode_blocks, is_nominal, sample_blocks
+from pyro_dvae.runs.blocks import decode_blocks, draw_samples, is_nominal, sample_blocks
 from pyro_dvae.runs.checkpoints import GUIDE_STATE, STATE, newest_run, read_state
 from pyro_dvae.runs.config import (
     ESTIMATORS,
@@ -90,6 +90,7 @@ __all__ = [
     "decode_blocks",
     "decoded_rows",
     "describe_split",
+    "draw_samples",
     "encode_blocks",
     "estimator_of",
     "example_images",

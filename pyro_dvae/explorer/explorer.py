@@ -1,0 +1,343 @@
+"""`Explorer`: what a person asks of a model, as functions of inputs that are checked."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_dvae.data import extent
+from pyro_dvae.evaluation import (
+    Inference,
+    PosteriorName,
+    datum_terms,
+    found_posteriors,
+    sums_cheaply,
+)
+from pyro_dvae.explorer.payloads import MOST_SEED, cells_of, code_of, hex_of, pixels_of, whole
+from pyro_dvae.explorer.views import View, is_image, views_of, x_of_image
+from pyro_dvae.runs import (
+    PreparedRows,
+    Run,
+    brightness,
+    column_names,
+    decode_blocks,
+    draw_samples,
+    is_nominal,
+    model_labels,
+)
+
+MOST_SAMPLES = 100
+"""The largest number of samples at once."""
+IMPORTANCE_SAMPLES = 100
+"""Codes drawn for the importance-weighted bound, where all codes cannot be summed over."""
+
+
+class Datum(NamedTuple):
+    """One datum as the model takes it, and as people see it."""
+
+    x: Tensor
+    """(1, *event_shape) on the CPU."""
+    view: View
+    label: int | None
+    """Its class, if it is known."""
+
+
+class Figure(NamedTuple):
+    """A figure of a datum."""
+
+    name: str
+    nats: float
+    error: float
+    """The standard error over the draws, in nats; 0 where nothing is drawn."""
+
+
+class Inferred(NamedTuple):
+    """What a model makes of a datum."""
+
+    code: list[int]
+    """(D,) the most probable code of q(z|x)."""
+    q: Tensor
+    """(D, K) q(z_d=k|x), by the encoder."""
+    exact: Tensor | None
+    """(D, K) p(z_d=k|x); None if there are too many codes to sum over."""
+    taken: View
+    """The datum as the model takes it: zeros and ones where these are drawn from an image."""
+    mean: View
+    """The mean of p(x|z) at the code."""
+    figures: list[Figure]
+    """The ELBO with its parts, and log p(x) or a bound on it."""
+
+
+class Step(NamedTuple):
+    """A code on the way from one code to another."""
+
+    code: list[int]
+    latent: int | None
+    """The number of the latent that has changed, from 0; None at the start."""
+    mean: View
+    """The mean of p(x|z)."""
+
+
+class Explorer:
+    """A run, and what a person can ask of it. No question changes anything.
+
+    Every argument is checked, so that it may come from a page. A seed is an argument, and no
+    process-wide random numbers are used: the same question has the same answer, whoever asks
+    besides.
+
+    Args:
+        run: the run, as `load_run` gave it.
+        data_dir: the folder that its data lie in now, if that is another one.
+    """
+
+    def __init__(self, run: Run, data_dir: str | Path | None = None) -> None:
+        self.run, self.data_dir = run, data_dir
+        config = run.config
+        self.num_latents, self.num_categories = config.num_latents, config.num_categories
+        self.is_image = is_image(run.event_shape)
+        self.image_shape = (1,) * (3 - len(run.event_shape)) + tuple(run.event_shape)
+        """(C, H, W) of an image."""
+        self.columns = [] if self.is_image else column_names(run.data, run.event_shape)
+        """The names of the columns of a row."""
+        self.levels = {
+            name: its for name, its in run.data.levels.items() if name in set(self.columns)
+        }
+        """Name of a column -> the names of its levels, for columns of names."""
+        self.is_summed = sums_cheaply(
+            run.vae, (self.num_latents, self.num_categories), run.event_shape
+        )
+        """Whether figures are sums over all codes."""
+        names = run.data.label_names or tuple(map(str, range(config.num_classes)))
+        self.classes = list(names) if run.vae.takes_labels else []
+        """The names of the classes, where the prior is p(z|y)."""
+        self.missing = ""
+        """Why the data of the run could not be opened; empty if they were."""
+
+    @cached_property
+    def rows(self) -> PreparedRows | None:
+        """The test part of the run's data, or the training part; None if they are not there."""
+        try:
+            part = "test" if self.run.data.num_test else "train"
+            return self.run.rows(part, data_dir=self.data_dir)
+        except (ValueError, OSError) as error:
+            self.missing = str(error)
+            return None
+
+    @cached_property
+    def num_data(self) -> int:
+        """The number of data that `datum` knows."""
+        return 0 if self.rows is None else len(self.rows.x)
+
+    @cached_property
+    def _high(self) -> float:
+        """The greatest stored value of the data."""
+        assert self.rows is not None
+        return float(extent(self.rows.stored).high)
+
+    # --- Data ---
+
+    def datum(self, number: Any) -> Datum:
+        """A datum of the run's test part.
+
+        Args:
+            number: from 0 to `num_data` - 1.
+
+        Raises:
+            ValueError: there is no such datum, or the data of the run are not there.
+        """
+        if self.rows is None or not self.num_data:
+            raise ValueError(f"Expected the data of the run; got none. {self.missing}")
+        n = whole("the number of the datum", number, 0, self.num_data - 1)
+        x = self.rows.x[n : n + 1].cpu()
+        labels = self.rows.labels
+        label = None if labels is None or labels[n] < 0 else int(labels[n])
+        if not self.is_image:
+            return Datum(x, views_of(self.run, x)[0], label)
+        stored = self.rows.stored.read(torch.tensor([n]))
+        return Datum(x, View(brightness(self.run, x, stored, self._high)[0], []), label)
+
+    def drawn(self, digits: Any, seed: Any = 0) -> Datum:
+        """An image that a person drew.
+
+        Args:
+            digits: two hexadecimal digits per value, planes before rows before columns.
+            seed: of the zeros and ones, where the run draws them from the brightness.
+
+        Raises:
+            ValueError: it is no image of the run's size, or the run is not of images.
+        """
+        if not self.is_image:
+            raise ValueError("Expected a row for this run; got an image. Fill in a row.")
+        image = pixels_of(digits, self.image_shape)
+        x = x_of_image(self.run, image, whole("the seed", seed, 0, MOST_SEED))
+        return Datum(x, View(image, []), None)
+
+    def digits(self, datum: Datum) -> str:
+        """The text that `drawn` reads, of a datum that is an image."""
+        assert datum.view.image is not None
+        return hex_of(datum.view.image)
+
+    def row(self, cells: Any) -> Datum:
+        """A row that a person wrote.
+
+        Args:
+            cells: one text or number per column, in the units of the data. An empty one is
+                missing, which only a run of data with missing values takes.
+
+        Raises:
+            ValueError: it is no row that the model takes, or the run is of images.
+        """
+        if self.is_image:
+            raise ValueError("Expected an image for this run; got a row. Draw one.")
+        its = cells_of(cells, self.columns, self.levels)
+        rows = self.run.rows(self._table(its))
+        x = rows.x[:1].cpu()
+        return Datum(x, views_of(self.run, x)[0], None)
+
+    def _table(self, cells: list[float | str]) -> Any:
+        """A row as `Run.rows` takes it."""
+        if self.run.data.columns is None:
+            return torch.tensor(cells, dtype=torch.float64).reshape(1, *self.run.event_shape)
+        import pandas as pd  # type: ignore[import-untyped, unused-ignore]
+
+        return pd.DataFrame(
+            {
+                name: pd.Series([cell or None], dtype=object) if name in self.levels else [cell]
+                for name, cell in zip(self.columns, cells, strict=True)
+            }
+        )
+
+    # --- Questions ---
+
+    def decode(self, code: Any, seed: Any = 0) -> tuple[View, View]:
+        """The mean of p(x|z) at a code, and a draw from p(x|z).
+
+        Args:
+            code: D categories, as a list or as a text.
+            seed: of the draw.
+
+        Raises:
+            ValueError: it is no code, or no seed.
+        """
+        z = code_of(code, self.num_latents, self.num_categories)
+        s = whole("the seed", seed, 0, MOST_SEED)
+        return self._decoded([z])[0], self._decoded([z], means=False, seed=s)[0]
+
+    def infer(self, datum: Datum, label: Any = None, seed: Any = 0) -> Inferred:
+        """The code of a datum, q(z_d|x), its reconstruction and the parts of its ELBO.
+
+        Args:
+            datum: of `datum`, `drawn` or `row`.
+            label: the number or the name of its class, where the prior is p(z|y); None for the
+                class that the datum has, or else the first.
+            seed: of draws, where codes cannot be summed over.
+
+        Raises:
+            ValueError: there is no such class, or the data are outside of what the model takes.
+        """
+        s = whole("the seed", seed, 0, MOST_SEED)
+        vae, x = self.run.vae, datum.x.to(next(self.run.vae.parameters()))
+        labels = self._labels(datum, label)
+        q, code = self._posterior(x, None, "encoder")
+        exact = self._posterior(x, labels, "exact")[0] if self.is_summed else None
+        draws = None if self.is_summed else IMPORTANCE_SAMPLES
+        terms = datum_terms(vae, x, labels, importance_samples=draws, seed=s)
+        bounds = {
+            "ELBO": (terms.elbo, "elbo"),
+            "E_q[log p(x|z)]": (terms.log_likelihood, "log_likelihood"),
+            "E_q[log p(z)]": (terms.log_prior, "log_prior"),
+            "entropy of q(z|x)": (terms.entropy, "entropy"),
+            "importance-weighted bound": (terms.importance_bound, "importance_bound"),
+            "log p(x)": (terms.log_marginal, "log_marginal"),
+        }
+        figures = [
+            Figure(name, float(value), _error(terms.variances.get(key)))
+            for name, (value, key) in bounds.items()
+            if value is not None
+        ]
+        taken = views_of(self.run, datum.x)[0]
+        return Inferred(code, q, exact, taken, self._decoded([code])[0], figures)
+
+    def walk(self, start: Any, end: Any) -> list[Step]:
+        """From one code to another, one latent at a time.
+
+        Args:
+            start: D categories, as a list or as a text.
+            end: the same.
+
+        Returns:
+            The start, and a step per latent in which the two differ, from the first one on.
+
+        Raises:
+            ValueError: one is no code.
+        """
+        code = code_of(start, self.num_latents, self.num_categories)
+        goal = code_of(end, self.num_latents, self.num_categories)
+        codes, changed = [list(code)], [d for d, k in enumerate(goal) if code[d] != k]
+        for d in changed:
+            codes.append([*goal[: d + 1], *code[d + 1 :]])
+        views = self._decoded(codes)
+        return [Step(*step) for step in zip(codes, [None, *changed], views, strict=True)]
+
+    def sample(
+        self, num: Any = 16, label: Any = None, seed: Any = 0, means: Any = True
+    ) -> list[tuple[View, str]]:
+        """Data of codes that are drawn from the prior, each with the name of its class.
+
+        Args:
+            num: how many, at most `MOST_SAMPLES`.
+            label: the number or the name of the one class, where the prior is p(z|y); None for
+                all classes.
+            seed: of the draws.
+            means: the means of p(x|z); else draws from it.
+
+        Raises:
+            ValueError: an argument is none of these.
+        """
+        n = whole("the number of samples", num, 1, MOST_SAMPLES)
+        s = whole("the seed", seed, 0, MOST_SEED)
+        one = None if label is None else self._class(label)
+        x, labels = draw_samples(self.run, n, means=bool(means), label=one, seed=s)
+        names = [""] * n if labels is None else [self.classes[i] for i in labels.tolist()]
+        return list(zip(views_of(self.run, x), names, strict=True))
+
+    # --- Parts of answers ---
+
+    def _class(self, label: Any) -> int:
+        if not self.classes:
+            raise ValueError(
+                "Expected no label for a prior that knows none; got one. Leave it out."
+            )
+        if isinstance(label, str):
+            label = self.classes.index(label) if label in self.classes else -1
+        return whole("the class", label, 0, len(self.classes) - 1)
+
+    def _labels(self, datum: Datum, label: Any) -> Tensor | None:
+        """(1,) the label that p(z) is conditional on; None if it is on none."""
+        if not self.classes and label is None:
+            return None
+        known = 0 if datum.label is None else datum.label
+        number = self._class(known if label is None else label)
+        labels = model_labels(self.run.config, torch.tensor([number]), "the datum")
+        return None if labels is None else labels.to(next(self.run.vae.parameters()).device)
+
+    def _posterior(
+        self, x: Tensor, labels: Tensor | None, name: PosteriorName
+    ) -> tuple[Tensor, list[int]]:
+        """(D, K) probabilities of each latent alone, and the most probable code."""
+        found = next(iter(found_posteriors(self.run.vae, x, labels, Inference(name))))
+        return found.marginals().double().softmax(-1)[0].cpu(), found.mode()[0].tolist()
+
+    def _decoded(self, codes: list[list[int]], *, means: bool = True, seed: int = 0) -> list[View]:
+        how: dict[str, Any] = {"means": means, "seed": seed, "typical": is_nominal(self.run)}
+        blocks = decode_blocks(self.run.vae, torch.tensor(codes), self.num_categories, **how)
+        return views_of(self.run, torch.cat(list(blocks)))
+
+
+def _error(variance: Tensor | None) -> float:
+    return 0.0 if variance is None else math.sqrt(float(variance))
