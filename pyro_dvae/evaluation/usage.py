@@ -26,6 +26,10 @@ _MORE_EPOCHS = (
     "few steps; "
 )
 _SUM = 'estimator="marginal", which maximises log p(x); '
+_PATHWISE = 'estimator="reinmax", which has less noise with many latents; '
+"""With 49 latents of 64 and the network conv-grid, on 4,750 images of MNIST in batches of 25, the
+validation ELBO stood at -207.8 nats after 4 epochs of `rloo`, and at -169.3 after 4 of `reinmax`.
+Both had begun at -208.9, one seed each."""
 _OTHERS = "more free bits, more particles, a lower learning rate, or fewer latents."
 """The first two were tried on a table of 178 rows, with a code of 4 x 8, and 50 epochs of `rloo`
 with a patience of 10, where 0 of 4 latents were active. Either of them alone made it 4 of 4. Log
@@ -146,7 +150,7 @@ def describe_collapse(
         information: `Evaluation.information_per_latent` in nats, one row per epoch from epoch 1 on.
             If there is only one row, no epoch is named.
         num_codes: K^D; None if it is not known. A sum over all codes is only advised where it is
-            possible.
+            possible, and else an estimator that follows the gradient of the decoder.
 
     Returns:
         The line, or None if every latent is active in the last row.
@@ -171,7 +175,7 @@ def describe_collapse(
     return (
         f"Posterior collapse: {len(since)} of {len(information[-1])} latents carry less than "
         f"{ACTIVE_INFORMATION:g} nats about the data ({', '.join(which)}). "
-        f"{_MORE_EPOCHS}{_SUM if can_sum else ''}{_OTHERS}"
+        f"{_MORE_EPOCHS}{_SUM if can_sum else _PATHWISE}{_OTHERS}"
     )
 
 

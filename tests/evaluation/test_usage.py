@@ -120,6 +120,7 @@ def test_many_collapsed_latents_are_counted() -> None:
     assert "64 of 64 latents carry" in said
     assert "(z1, z2, z3, z4, z5, z6, z7, z8, and 56 more)" in said
     assert "marginal" not in said  # no sum over so many codes
+    assert '="reinmax"' in said
     assert "free bits" in said
     said = describe_collapse([[0.0] * 9, [0.5] * 3 + [0.0] * 6], num_codes=4**9)
     assert said is not None
