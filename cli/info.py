@@ -101,8 +101,9 @@ def _stopped(folder: Path) -> dict[str, int]:
     """The epoch and the step that a training would continue after."""
     from pyro_dvae.runs import GUIDE_STATE, STATE, read_state
 
-    name = GUIDE_STATE if (folder / GUIDE_STATE).exists() else STATE
-    progress = read_state(folder, name).progress
+    name, progress = STATE, read_state(folder).progress
+    if (folder / GUIDE_STATE).exists():
+        name, progress = GUIDE_STATE, read_state(folder, GUIDE_STATE).progress
     try:
         return {"epoch": progress["epoch"], "step": progress["step"]}
     except KeyError as error:

@@ -93,6 +93,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "many digits": (settings(prior="autoregressive:" + "9" * 5_000), BOTH),
     "a flipped bit": (flip_a_bit("weights.safetensors"), ("info", "sample")),
     "a flipped bit of the state": (flip_a_bit("last.safetensors"), BOTH),
+    "a flipped bit of the guide's state": (flip_a_bit("last-guide.safetensors"), ("info",)),
     "weights: a pipe": (pipe("weights.safetensors"), ("info", "sample")),
     "state: a pipe": (pipe("last.safetensors"), BOTH),
     "config: a pipe": (pipe("config.json"), BOTH),
