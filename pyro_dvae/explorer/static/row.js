@@ -2,7 +2,7 @@
 const form = element.querySelector(".row-form");
 const controls = props.columns.map((name, i) => {
   const label = document.createElement("label");
-  const levels = props.levels[i];
+  const levels = props.levels[i].length ? props.levels[i] : null;
   const control = document.createElement(levels ? "select" : "input");
   if (levels) {
     for (const level of ["", ...levels]) control.append(new Option(level, level));
