@@ -142,9 +142,9 @@ class GuideTrainer(SecondStageTrainer):
         check_guide(vae)
         self._fixed = (vae.decoder, vae.likelihood, vae.prior)
         data = training_data(vae, data)
-        index = torch.arange(min(2, len(data)))
         weight = next(vae.parameters())
-        rows = served(data, index.to(weight.device), torch.Generator(weight.device), weight.dtype)
+        index = torch.arange(min(2, len(data)), device=weight.device)
+        rows = served(data, index, torch.Generator(weight.device), weight.dtype)
         elbo = guide_objective(vae, rows[0], options.get("batch_size", TrainingSettings.batch_size))
         super().__init__(vae, elbo, data, validation, **{"annealing": 0, **options})
 
