@@ -127,8 +127,9 @@ EstimatorOption = Annotated[
         help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
         "nvil, rloo, disarm, carms, arsm, local-expectation, sum-first, rebar, relax, vimco, rws, "
         "straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, "
-        "reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. The README of "
-        "pyro_dvae/elbos explains them.",
+        "reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. If left out: marginal for "
+        "few data with few codes, reinmax for many data with more than 65,536 codes, else rloo. "
+        "The README of pyro_dvae/elbos explains them.",
     ),
 ]
 ParticlesOption = Annotated[

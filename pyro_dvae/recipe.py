@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+from pyro_dvae.codes import MAX_CODES
 from pyro_dvae.defaults import ANNEALING, PATIENCE, RunSettings
 
 FEW_VALUES = 2_000_000
@@ -108,7 +109,13 @@ def model_recipe(num_data: int, num_elements: int, named: Collection[str]) -> di
 def estimator_recipe(
     num_data: int, num_elements: int, num_codes: int, named: Collection[str]
 ) -> dict[str, Any]:
-    """The estimator and the prior for few data: sums over all codes where these are few too.
+    """The estimator, and the prior, by the size of the data and of the code.
+
+    Few data with few codes are trained by sums over all codes. For many data with more codes than
+    can be summed (`MAX_CODES`), it is ReinMax: the variance of a score function grows with the
+    number of latents, and the bias of ReinMax costs less. With 20 latents of 10 categories on MNIST
+    it is 6 nats ahead of RLOO after 50 epochs, in half of the time; `examples/published/README.md`
+    has the figures. All else is left to the default, RLOO.
 
     Args:
         num_data: N, the number of data to train on.
@@ -120,7 +127,10 @@ def estimator_recipe(
     Returns:
         Settings of `Config`, by name; none of them is named.
     """
-    few = is_few(num_data, num_elements) and num_codes * num_elements <= MOST_NUMBERS
+    if not is_few(num_data, num_elements):
+        large = num_codes > MAX_CODES and not {"estimator", "baseline"} & set(named)
+        return {"estimator": "reinmax"} if large else {}
+    few = num_codes * num_elements <= MOST_NUMBERS
     if not few or {"estimator", *_NEEDS_BETA, *_NEEDS_DRAWS} & set(named):
         return {}
     found = {"estimator": "marginal", "prior": "learned"}

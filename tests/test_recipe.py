@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pyro_dvae import Config, MarginalELBO, RlooELBO, Trainer, build_vae, fit, recipe
+from pyro_dvae.codes import MAX_CODES
 from pyro_dvae.data import open_source
 from pyro_dvae.defaults import RunSettings
 from pyro_dvae.recipe import (
@@ -121,6 +122,15 @@ def test_only_few_values_get_a_small_model() -> None:
     assert estimator_recipe(200, 10_000, 256, ()) == {}
 
 
+def test_many_data_with_a_large_code_are_trained_by_reinmax() -> None:
+    assert estimator_recipe(57_000, 784, MAX_CODES, ()) == {}
+    assert estimator_recipe(57_000, 784, MAX_CODES + 1, ()) == {"estimator": "reinmax"}
+    assert estimator_recipe(57_000, 784, 10**20, {"num_particles"}) == {"estimator": "reinmax"}
+    for name in ("estimator", "baseline"):  # which is one of a score function
+        assert estimator_recipe(57_000, 784, 10**20, {name}) == {}
+    assert estimator_recipe(200, 784, 10**20, ()) == {}
+
+
 @pytest.mark.parametrize(
     ("size", "epochs", "by_marginal", "guide_epochs"),
     [
@@ -169,6 +179,30 @@ NAMED: list[dict[str, Any]] = [
 def test_what_is_named_wins(table: Path, named: dict[str, Any]) -> None:
     config = resolve_settings(open_source(table), likelihood="normal", **named)
     assert {name: getattr(config, name) for name in named} == named
+
+
+@pytest.mark.parametrize(
+    ("named", "estimator", "particles"),
+    [
+        ({}, "reinmax", 1),
+        ({"num_particles": 3, "annealing": 2}, "reinmax", 3),
+        ({"prior": "autoregressive"}, "reinmax", 1),
+        ({"prior": "rbm"}, "rloo", 4),
+        ({"prior": "boltzmann"}, "rloo", 4),
+        ({"num_latents": 4}, "rloo", 4),
+        ({"estimator": "vimco"}, "vimco", 4),
+        ({"baseline": "none", "estimator": "reinforce"}, "reinforce", 1),
+    ],
+    ids=str,
+)
+def test_a_large_code_of_many_data_is_trained_by_reinmax(
+    named: dict[str, Any], estimator: str, particles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "FEW_VALUES", 10)
+    source = open_source(torch.bernoulli(torch.full((60, 4), 0.5)).numpy())
+    config = resolve_settings(source, **{"num_latents": 20, "num_categories": 10, **named})
+    assert (config.estimator, config.num_particles) == (estimator, particles)
+    assert config.annealing == named.get("annealing", 400)  # steps, and one per epoch
 
 
 def test_two_of_the_code_go_together(table: Path) -> None:

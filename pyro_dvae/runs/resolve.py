@@ -33,6 +33,7 @@ from pyro_dvae.data.serve.divide import split_is_last
 from pyro_dvae.defaults import LABELLED_SHARE, TEST_SHARE
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
 from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
+from pyro_dvae.priors import PRIORS, BoltzmannPrior
 from pyro_dvae.recipe import estimator_recipe, guide_recipe, model_recipe, training_recipe
 from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.runs.estimators import ESTIMATORS, estimator_of
@@ -161,8 +162,10 @@ def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Conf
     config = replace(config, **model_recipe(*size, named))
     codes = num_codes(config.num_latents, config.num_categories)
     chosen = estimator_recipe(*size, codes, named)
+    if chosen.get("estimator") == "reinmax" and not _has_known_kl(config):
+        chosen = {}
     if "estimator" in chosen:
-        chosen |= {"num_particles": None, "annealing": None}  # its own
+        chosen |= {name: None for name in {"num_particles", "annealing"} - named}  # its own
     config = replace(config, **chosen)
     estimator = estimator_of(config.estimator)
     epochs = config.epochs if "epochs" in named else None
@@ -175,6 +178,17 @@ def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Conf
     by_marginal = config.estimator == "marginal"
     further = guide_recipe(*size, codes, config.epochs, by_marginal=by_marginal)
     return replace(config, guide_epochs=further)
+
+
+def _has_known_kl(config: Config) -> bool:
+    """Whether KL(q || p) is known in closed form, or per draw, as ReinMax needs it.
+
+    It is not known for a Boltzmann prior, and may not be for a prior of the user's own. A model
+    with classes of partly labelled data keeps the estimator that it was measured with.
+    """
+    known = not is_own(config.prior, PRIORS)
+    name = config.prior.partition(":")[0]
+    return known and PRIORS[name].cls is not BoltzmannPrior and config.alpha is None
 
 
 def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:
