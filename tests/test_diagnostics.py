@@ -74,6 +74,7 @@ def test_statistics_of_a_known_estimator(setting: Any) -> None:
         assert row.milliseconds > 0
 
 
+@pytest.mark.slow
 def test_noise_is_taken_out_of_the_bias(setting: Any) -> None:
     """The noise lies along one vector, so the square of the mean is a chi-square of one degree.
 

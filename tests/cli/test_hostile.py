@@ -43,6 +43,7 @@ def images(hostile: Hostile, trained: Path) -> Path:
 # The harness itself.
 
 
+@pytest.mark.slow
 def test_time_limit(hostile: Hostile) -> None:
     assert hostile("--version", seconds=1, prelude="while True: pass").status == 124
     assert hostile("--version", seconds=0, prelude="import time; time.sleep(60)").status == 124

@@ -110,6 +110,7 @@ def test_what_is_no_file_is_not_waited_for(pdvae: Run) -> None:
     assert (status, err.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_names_that_no_file_can_have(pdvae: Run) -> None:
     np.save("y.npy", np.zeros((40, 2), np.uint8))
     run = "fit run --latents=2 --categories=2 --hidden=4 --epochs=1 --data y.npy --device=cpu"

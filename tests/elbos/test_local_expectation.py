@@ -158,6 +158,7 @@ class _NormalBetween(nn.Module):
             pyro.sample("z2", dist.OneHotCategorical(logits=self.q_2 * w[..., None]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [LocalExpectationELBO, DisarmELBO])
 def test_a_continuous_site_that_tells_of_a_code(build: Any) -> None:
     """z-tests against the mean of REINFORCE; each of 400 copies of a datum draws its own."""
