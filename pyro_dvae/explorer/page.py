@@ -286,7 +286,7 @@ def _walk(explorer: Explorer) -> tuple[Any, Any, Any]:
     shown = gr.HTML(walked(*codes)[0])
     ask, outputs = _asked(walked, 1), [told, shown]
     gr.on(
-        [box.input for box in boxes],
+        [box.input for box in boxes] + [box.blur for box in boxes],  # `input` misses a paste
         ask,
         boxes,
         outputs,

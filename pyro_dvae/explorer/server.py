@@ -82,6 +82,7 @@ def serve(
             font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
         ),
         css=text_of("style.css"),
+        js=text_of("names.js"),
         app_kwargs={"middleware": [Middleware(Guard, **arguments)]},
     )
     return blocks
