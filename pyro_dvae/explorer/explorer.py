@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from pyro_dvae.evaluation import (
     found_posteriors,
     sums_cheaply,
 )
+from pyro_dvae.explorer.answers import Datum, Figure, Inferred, Step
 from pyro_dvae.explorer.payloads import MOST_SEED, cells_of, code_of, hex_of, pixels_of, whole
 from pyro_dvae.explorer.views import View, is_image, views_of, x_of_image
 from pyro_dvae.runs import (
@@ -35,52 +36,6 @@ MOST_SAMPLES = 100
 """The largest number of samples at once."""
 IMPORTANCE_SAMPLES = 100
 """Codes drawn for the importance-weighted bound, where all codes cannot be summed over."""
-
-
-class Datum(NamedTuple):
-    """One datum as the model takes it, and as people see it."""
-
-    x: Tensor
-    """(1, *event_shape) on the CPU."""
-    view: View
-    label: int | None
-    """Its class, if it is known."""
-
-
-class Figure(NamedTuple):
-    """A figure of a datum."""
-
-    name: str
-    nats: float
-    error: float
-    """The standard error over the draws, in nats; 0 where nothing is drawn."""
-
-
-class Inferred(NamedTuple):
-    """What a model makes of a datum."""
-
-    code: list[int]
-    """(D,) the most probable code of q(z|x)."""
-    q: Tensor
-    """(D, K) q(z_d=k|x), by the encoder."""
-    exact: Tensor | None
-    """(D, K) p(z_d=k|x); None if there are too many codes to sum over."""
-    taken: View
-    """The datum as the model takes it: zeros and ones where these are drawn from an image."""
-    mean: View
-    """The mean of p(x|z) at the code."""
-    figures: list[Figure]
-    """The ELBO with its parts, and log p(x) or a bound on it."""
-
-
-class Step(NamedTuple):
-    """A code on the way from one code to another."""
-
-    code: list[int]
-    latent: int | None
-    """The number of the latent that has changed, from 0; None at the start."""
-    mean: View
-    """The mean of p(x|z)."""
 
 
 class Explorer:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 from torch import Tensor
 
-from pyro_dvae.explorer.explorer import Explorer, Inferred, Step
+from pyro_dvae.explorer.answers import Inferred, Step
+from pyro_dvae.explorer.explorer import Explorer
 from pyro_dvae.explorer.views import View
 from pyro_dvae.reports.images import png
 

@@ -56,7 +56,8 @@ def serve(
             "Expected Gradio, which the explorer needs; got none. Run pip install "
             "'pyro-dvae[explore]'."
         ) from error
-    from pyro_dvae.explorer.page import page, text_of
+    from pyro_dvae.explorer.asking import text_of
+    from pyro_dvae.explorer.page import page
 
     explorer = Explorer(run, data_dir)
     blocks = page(explorer)
