@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 import torch
 from browser.browsing import Browser, faults, overflow
-from browser.browsing import browse as browse
-from browser.browsing import chromium as chromium
 from reports.made import runs
 
 from pyro_dvae.runs import load_run

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from browser.browsing import SCHEMES, SCREENS, Browser, faults, overflow
-from browser.browsing import browse as browse
-from browser.browsing import chromium as chromium
 from reports.made import NAMES, texts
 
 pytestmark = pytest.mark.slow
