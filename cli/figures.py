@@ -27,8 +27,9 @@ _DENSITY = "a bound on a log density, in the units of the values: it may be posi
 
 def datum_name(event_shape: Sequence[int]) -> str:
     """What a datum is called: an image, (H, W), (1, H, W) or (3, H, W), or a row."""
-    is_image = len(event_shape) == 2 or (len(event_shape) == 3 and event_shape[0] in (1, 3))
-    return "image" if is_image else "row"
+    from pyro_dvae.runs import is_image
+
+    return "image" if is_image(event_shape) else "row"
 
 
 def values(config: Config, dtype: Any = None) -> str:
@@ -223,14 +224,13 @@ _NOT_TRAINED = (
     "--posterior exact uses p(z|x) in its place."
 )
 _TRAINED = "--posterior exact uses p(z|x) in its place."
-_LEAST_FAR, _FAR_SHARE = 1.0, 0.1
-"""q(z|x) is far from p(z|x) if KL(q(z|x) || p(z|x)) is at least so many nats, and at least this
-share of |log p(x)|."""
 
 
 def _is_far(scores: Evaluation) -> bool:
+    from pyro_dvae.evaluation import is_far
+
     gap, log_p = scores.posterior_gap, scores.log_marginal
-    return gap is not None and log_p is not None and gap >= max(_LEAST_FAR, _FAR_SHARE * abs(log_p))
+    return gap is not None and log_p is not None and is_far(gap, log_p)
 
 
 def _term(scores: Evaluation, name: str, label: str, sign: int) -> str:

@@ -11,26 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from pyro_dvae import (
-    ArsmELBO,
-    CarmsELBO,
-    DisarmELBO,
-    DiscreteELBO,
-    DiscreteVAE,
-    LocalExpectationELBO,
-    ReinMaxELBO,
-    RlooELBO,
-    fit,
-)
-
-ESTIMATORS: dict[str, Callable[[int], DiscreteELBO]] = {
-    "rloo": RlooELBO,
-    "carms": CarmsELBO,
-    "disarm": lambda particles: DisarmELBO(num_particles=particles),
-    "arsm": lambda particles: ArsmELBO(num_particles=particles),
-    "reinmax": lambda particles: ReinMaxELBO(temperature=1.3, num_particles=particles),
-    "local-expectation": lambda particles: LocalExpectationELBO(num_particles=particles),
-}
+from pyro_dvae import Config, DiscreteVAE, build_elbo, fit
+from pyro_dvae.runs.config import ESTIMATORS
 
 
 @dataclass(frozen=True)
@@ -115,7 +97,8 @@ def train(
         The figures after every `args.every` epochs and after the last. The seconds are those of
         the processor in training alone.
     """
-    elbo = ESTIMATORS[args.estimator](args.particles)
+    config = Config(estimator=args.estimator, num_particles=args.particles)
+    elbo = build_elbo(config, (28, 28))
     rows, start, spent = [], time.process_time(), 0.0
     for record in fit(
         vae,

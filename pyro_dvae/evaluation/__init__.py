@@ -23,7 +23,7 @@ from pyro_dvae.evaluation.inference import (
 )
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
-from pyro_dvae.evaluation.ordering import ordering
+from pyro_dvae.evaluation.ordering import is_far, ordering
 from pyro_dvae.evaluation.plan import sums_cheaply
 from pyro_dvae.evaluation.prediction import Prediction, predict
 from pyro_dvae.evaluation.profile_figures import PROFILE_HEADER, Profile
@@ -74,6 +74,7 @@ __all__ = [
     "impute_blocks",
     "independent_elements",
     "inference_of",
+    "is_far",
     "log_marginal",
     "log_probs",
     "num_codes",

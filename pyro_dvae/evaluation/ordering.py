@@ -48,3 +48,13 @@ def ordering(evaluation: Evaluation) -> str:
         violations.append(violation)
     claim = " <= ".join(label for _, label, _ in chain)
     return f"{claim} fails: {'; '.join(violations)}; {reason}." if violations else f"{claim} holds."
+
+
+def is_far(gap: float, log_p: float) -> bool:
+    """Whether q(z|x) is far from p(z|x): by 1 nat or more, and by a tenth of |log p(x)| or more.
+
+    Args:
+        gap: KL(q(z|x) || p(z|x)), in nats per datum.
+        log_p: log p(x), in nats per datum.
+    """
+    return gap >= max(1.0, 0.1 * abs(log_p))

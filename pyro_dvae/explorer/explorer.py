@@ -20,7 +20,7 @@ from pyro_dvae.evaluation import (
 )
 from pyro_dvae.explorer.answers import Datum, Figure, Inferred, Step
 from pyro_dvae.explorer.payloads import MOST_SEED, cells_of, code_of, hex_of, pixels_of, whole
-from pyro_dvae.explorer.views import View, is_image, views_of, x_of_image
+from pyro_dvae.explorer.views import View, views_of, x_of_image
 from pyro_dvae.runs import (
     PreparedRows,
     Run,
@@ -28,6 +28,7 @@ from pyro_dvae.runs import (
     column_names,
     decode_blocks,
     draw_samples,
+    is_image,
     is_nominal,
     model_labels,
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.data import kind_of, levels_of
-from pyro_dvae.runs import Run, named_values, preparation_of, shade_of
+from pyro_dvae.runs import Run, is_image, named_values, preparation_of, shade_of
 
 
 class View(NamedTuple):
@@ -19,11 +19,6 @@ class View(NamedTuple):
     cells: list[float | str]
     """One per column, numbers and the names of levels, in the units of the data; empty for an
     image."""
-
-
-def is_image(event_shape: tuple[int, ...]) -> bool:
-    """Whether data of a shape are images: (H, W), (1, H, W) or (3, H, W)."""
-    return len(event_shape) == 2 or (len(event_shape) == 3 and event_shape[0] in (1, 3))
 
 
 def views_of(run: Run, x: Tensor) -> list[View]:

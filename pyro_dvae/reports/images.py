@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,11 +11,6 @@ from PIL import Image
 from torch import Tensor
 
 from pyro_dvae.reports.blocks import Picture
-
-
-def is_image(event_shape: Sequence[int]) -> bool:
-    """Whether data of a shape are images: (H, W), (1, H, W) or (3, H, W)."""
-    return len(event_shape) == 2 or (len(event_shape) == 3 and event_shape[0] in (1, 3))
 
 
 def png(

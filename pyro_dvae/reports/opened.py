@@ -24,13 +24,13 @@ from pyro_dvae.evaluation import (
     found_posteriors,
     sums_cheaply,
 )
-from pyro_dvae.reports.images import is_image
 from pyro_dvae.reports.repeat import python_command
 from pyro_dvae.runs import (
     PreparedRows,
     Run,
     brightness,
     encode_blocks,
+    is_image,
     model_labels,
     profile_posterior,
     profile_rows,

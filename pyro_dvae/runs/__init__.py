@@ -42,7 +42,7 @@ from pyro_dvae.runs.named import (
     named_values,
     number_labels,
 )
-from pyro_dvae.runs.pictures import brightness, example_images, sample_grid, shade_of
+from pyro_dvae.runs.pictures import brightness, example_images, is_image, sample_grid, shade_of
 from pyro_dvae.runs.profiled import profile_posterior, profile_rows
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.runs.resolve import check_source, resolve_settings
@@ -100,6 +100,7 @@ __all__ = [
     "fill_rows",
     "filled_table",
     "inspect_run",
+    "is_image",
     "is_nominal",
     "label_column",
     "load_run",

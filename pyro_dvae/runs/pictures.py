@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -119,3 +119,8 @@ def example_images(run: Run, splits: Splits, num: int = 12) -> Examples:
     else:
         x = splits.test[:num]
     return Examples(brightness(run, x, values, float(values.max())), x)
+
+
+def is_image(event_shape: Sequence[int]) -> bool:
+    """Whether data of a shape are images: (H, W), (1, H, W) or (3, H, W)."""
+    return len(event_shape) == 2 or (len(event_shape) == 3 and event_shape[0] in (1, 3))

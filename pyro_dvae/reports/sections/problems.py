@@ -10,13 +10,13 @@ from pyro_dvae.evaluation import (
     ACTIVE_INFORMATION,
     describe_collapse,
     describe_unused,
+    is_far,
     num_codes,
 )
 from pyro_dvae.reports.blocks import Block, Finding, Section
 from pyro_dvae.reports.opened import Reported, best_known, standard_error
 from pyro_dvae.runs import estimator_of
 
-_LEAST_FAR, _FAR_SHARE = 1.0, 0.1
 _OVERFITTING = 0.05
 _CHANCE = 3.0
 
@@ -204,7 +204,7 @@ def far(reported: Reported) -> Iterator[Finding]:
         return
     gap, log_p = scores.posterior_gap, scores.log_prob
     known = gap if gap is not None else scores.importance_gap
-    if known is None or known < max(_LEAST_FAR, _FAR_SHARE * abs(log_p)):
+    if known is None or not is_far(known, log_p):
         return
     family, encoder = scores.family_gap, scores.encoder_gap
     which = ""
