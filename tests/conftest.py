@@ -7,6 +7,8 @@ from pathlib import Path
 import pyro
 import pytest
 import torch
+from browser.browsing import browse as browse
+from browser.browsing import chromium as chromium  # once: playwright cannot be started twice
 from hostile import Hostile
 from zoo import SLOW_ROWS
 
