@@ -11,7 +11,7 @@ import typer
 
 from pyro_dvae.defaults import RunSettings
 
-from . import fit_options, options
+from . import fit_data_options, fit_options, options
 from .console import note
 from .errors import fail, user_errors
 from .events import require_tensorboard
@@ -61,7 +61,7 @@ def fit(
     free_bits: fit_options.FreeBitsOption = DEFAULTS.free_bits,
     compile: fit_options.CompileOption = DEFAULTS.compile,
     bfloat16: fit_options.Bfloat16Option = DEFAULTS.bfloat16,
-    data: fit_options.DataOption = None,
+    data: fit_data_options.DataOption = None,
     data_dir: options.DataDirOption = None,
     key: options.KeyOption = None,
     columns: options.ColumnsOption = None,
@@ -76,14 +76,14 @@ def fit(
     header: options.HeaderOption = None,
     size: options.SizeOption = None,
     channels: options.ChannelsOption = None,
-    range: fit_options.RangeOption = None,
-    binarize: fit_options.BinarizeOption = None,
-    validation: fit_options.ValidationOption = None,
-    test: fit_options.TestOption = None,
-    split: fit_options.SplitOption = DEFAULTS.split,
-    split_seed: fit_options.SplitSeedOption = DEFAULTS.split_seed,
-    group_copies: fit_options.GroupCopiesOption = DEFAULTS.group_copies,
-    drop_copies: fit_options.DropCopiesOption = DEFAULTS.drop_copies,
+    range: fit_data_options.RangeOption = None,
+    binarize: fit_data_options.BinarizeOption = None,
+    validation: fit_data_options.ValidationOption = None,
+    test: fit_data_options.TestOption = None,
+    split: fit_data_options.SplitOption = DEFAULTS.split,
+    split_seed: fit_data_options.SplitSeedOption = DEFAULTS.split_seed,
+    group_copies: fit_data_options.GroupCopiesOption = DEFAULTS.group_copies,
+    drop_copies: fit_data_options.DropCopiesOption = DEFAULTS.drop_copies,
     resume: fit_options.ResumeOption = None,
     log_every: fit_options.LogEveryOption = 0,
     tensorboard: fit_options.TensorboardOption = False,

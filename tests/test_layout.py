@@ -282,6 +282,12 @@ def test_functions_of_the_command_line_are_short(path: Path) -> None:
             assert node.end_lineno - start < 60, node.name
 
 
+def test_files_are_short() -> None:
+    files = [path for folder in (PACKAGE, ROOT / "cli") for path in folder.rglob("*.py")]
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert [path.name for path, number in lines.items() if number > 300] == []
+
+
 def test_what_an_object_has_is_rarely_guessed() -> None:
     # A contract names every optional member and its default (`contracts.py`).
     calls = [

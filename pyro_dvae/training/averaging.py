@@ -1,4 +1,4 @@
-"""Averages of the weights over the steps."""
+"""Averages of the weights over the steps, and copies of the best weights."""
 
 from __future__ import annotations
 
@@ -80,6 +80,23 @@ class WeightAverage:
         """Continue from an average that the property `average` returned after `num_steps` steps."""
         _copy(self._average, [average[name] for name in self._names[: len(self._average)]])
         self.num_steps = num_steps
+
+
+@torch.no_grad()
+def copy_weights(module: nn.Module, kept: dict[str, Tensor]) -> None:
+    """Copy the state of a module into `kept`, whose tensors keep their memory.
+
+    New memory at every epoch would cost more than the copy.
+
+    Args:
+        module: the module.
+        kept: name -> an earlier copy; empty before the first.
+    """
+    for name, value in module.state_dict().items():
+        if name in kept:
+            kept[name].copy_(value)
+        else:
+            kept[name] = value.detach().clone()
 
 
 @torch.no_grad()

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pyro_dvae.checks import at_least
@@ -16,6 +15,7 @@ from pyro_dvae.displays import named, num_parameters, one_line, shape_of
 from pyro_dvae.elbos.exact import MarginalELBO
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.process import PROCESS_STATE
+from pyro_dvae.training.averaging import copy_weights
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, check_weights, epoch_order
 from pyro_dvae.training.records import EpochRecord, has_converged
 from pyro_dvae.training.resume import TrainingState, pack, unpack
@@ -247,18 +247,9 @@ class Trainer(GradientSteps):
         )
         if record.is_best:
             self.best = record
-            self._keep_weights()
+            copy_weights(self.vae, self.best_weights)
         self._start_epoch()
         return record
-
-    @torch.no_grad()
-    def _keep_weights(self) -> None:
-        weights = self.vae.state_dict()
-        if not self.best_weights:
-            self.best_weights = {name: value.detach().clone() for name, value in weights.items()}
-            return
-        for name, value in weights.items():  # new memory would cost more than the copy
-            self.best_weights[name].copy_(value)
 
     def is_over(self, epochs: int, patience: int | None) -> bool:
         """Whether `run` with these arguments would take no step.
