@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,7 +19,7 @@ from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_
 from pyro_dvae.training.guide_epochs import GuideEpochs, has_guide_to_train
 from pyro_dvae.training.held_out import datum_shape, hold_out
 from pyro_dvae.training.mixture_start import resolve_start, start_from_mixture
-from pyro_dvae.training.progress import Progress
+from pyro_dvae.training.progress import epochs_of
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.second_stage import check_guide
 from pyro_dvae.training.trainer import Trainer
@@ -152,13 +153,21 @@ def fit(
         trainer.compile_if_long(epochs)
     if patience == "auto":
         patience = None if held_out is None else recipe["patience"]
-    limits: dict[str, Any] = {"patience": patience, "max_seconds": max_seconds, "clock": clock}
-    run = _shown if progress else _run
-    yield from run(trainer, epochs, limits, on_step)
+    run = partial(
+        epochs_of,
+        progress=progress,
+        on_step=on_step,
+        patience=patience,
+        max_seconds=max_seconds,
+        clock=clock,
+    )
+    yield from run(trainer, epochs)
     trainer.keep_best()
     if guide_epochs:
         guide = GuideEpochs(trainer)
-        yield from run(guide, guide.epoch + guide_epochs, limits, on_step)
+        if progress:
+            print("training the guide alone by the ELBO, all else fixed", flush=True)
+        yield from run(guide, guide.epoch + guide_epochs, value="ELBO")
         guide.keep_best()
 
 
@@ -170,38 +179,6 @@ def _guide_epochs(vae: DiscreteVAE, elbo: Any, size: tuple[int, int], epochs: in
     with torch.no_grad():
         shape = vae.prior_codes(labels if vae.takes_labels else None).event_shape
     return guide_recipe(*size, num_codes(*shape), epochs, by_marginal=True)
-
-
-def _run(
-    trainer: Trainer,
-    epochs: int,
-    limits: dict[str, Any],
-    on_step: Callable[[int, int], None] | None,
-) -> Iterator[EpochRecord]:
-    yield from trainer.run(epochs, **limits, on_step=on_step)
-
-
-def _shown(
-    trainer: Trainer,
-    epochs: int,
-    limits: dict[str, Any],
-    on_step: Callable[[int, int], None] | None,
-) -> Iterator[EpochRecord]:
-    """What `trainer.run` yields, with a bar."""
-    value = "estimate"
-    if isinstance(trainer, GuideEpochs):
-        value = "ELBO"
-        print("training the guide alone by the ELBO, all else fixed", flush=True)
-    with Progress(epochs, trainer.epoch, value) as bar:
-
-        def after_step(step: int, steps: int) -> None:
-            bar.step(step, steps)
-            if on_step is not None:
-                on_step(step, steps)
-
-        for record in trainer.run(epochs, **limits, on_step=after_step):
-            bar.epoch(record)
-            yield record
 
 
 def calibrate(vae: DiscreteVAE, data: TrainingData, seed: int) -> None:

@@ -21,6 +21,7 @@ from pyro_dvae.training.batches import (
 )
 from pyro_dvae.training.fixed_model import guide_objective
 from pyro_dvae.training.held_out import hold_out
+from pyro_dvae.training.progress import epochs_of
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.trainer import Trainer
 from pyro_dvae.vae import DiscreteVAE
@@ -173,6 +174,7 @@ def fit_guide(
     patience: int | None = TrainingSettings.patience,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
+    progress: bool = False,
     **options: Any,
 ) -> Iterator[EpochRecord]:
     """Train the guide of a trained model further, with all else fixed, and keep the best weights.
@@ -192,14 +194,14 @@ def fit_guide(
             early. It is not used without validation.
         seed: the seed of everything that is drawn, but for the validation data.
         split_seed: the seed of the choice of the validation data, as for `fit`.
+        progress: show how far the training is, as `fit` does.
         **options: further arguments of `Trainer`, such as `batch_size` or `learning_rate`.
 
     Raises:
         ValueError: see `GuideTrainer`; or the data are too few to keep some apart.
     """
-    yield from _fit(
-        GuideTrainer, vae, data, validation, epochs, patience, split_seed, seed=seed, **options
-    )
+    trainer = GuideTrainer(vae, *_divided(vae, data, validation, split_seed), seed=seed, **options)
+    yield from _run(trainer, epochs, patience, progress)
 
 
 def fit_prior(
@@ -211,6 +213,7 @@ def fit_prior(
     patience: int | None = TrainingSettings.patience,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
+    progress: bool = False,
     **options: Any,
 ) -> Iterator[EpochRecord]:
     """Fit the prior of a trained model to its codes, and keep the best weights.
@@ -233,29 +236,27 @@ def fit_prior(
             early. It is not used without validation.
         seed: the seed of everything that is drawn, but for the validation data.
         split_seed: the seed of the choice of the validation data, as for `fit`.
+        progress: show how far the training is, as `fit` does.
         **options: further arguments of `Trainer`, such as `batch_size` or `learning_rate`.
 
     Raises:
         ValueError: see `PriorTrainer`; or the data are too few to keep some apart.
     """
-    yield from _fit(
-        PriorTrainer, vae, data, validation, epochs, patience, split_seed, seed=seed, **options
-    )
+    trainer = PriorTrainer(vae, *_divided(vae, data, validation, split_seed), seed=seed, **options)
+    yield from _run(trainer, epochs, patience, progress)
 
 
-def _fit(
-    kind: type[PriorTrainer] | type[GuideTrainer],
-    vae: DiscreteVAE,
-    data: TrainingData | Batch,
-    validation: Batch | float | None,
-    epochs: int,
-    patience: int | None,
-    split_seed: int,
-    **options: Any,
+def _divided(
+    vae: DiscreteVAE, data: TrainingData | Batch, validation: Batch | float | None, split_seed: int
+) -> tuple[TrainingData, Batch | None]:
+    """The training data, and those for validation."""
+    return hold_out(vae, training_data(vae, data), validation, split_seed)
+
+
+def _run(
+    trainer: SecondStageTrainer, epochs: int, patience: int | None, progress: bool
 ) -> Iterator[EpochRecord]:
-    train, held_out = hold_out(vae, training_data(vae, data), validation, split_seed)
-    trainer = kind(vae, train, held_out, **options)
-    if held_out is None and patience == TrainingSettings.patience:
+    if trainer.validation is None and patience == TrainingSettings.patience:
         patience = None
-    yield from trainer.run(epochs, patience=patience)
+    yield from epochs_of(trainer, epochs, progress=progress, value="ELBO", patience=patience)
     trainer.keep_best()
