@@ -7,7 +7,8 @@ size chosen by BIC; of images, digits and shares of words, on 32 principal compo
 error of a reconstruction from the principal components that hold 90 % of the variance.
 
 A class is that of the data; of the cars and the patients of "diabetes", which have none, it is a
-column that no model sees then; of the docstrings, the file that they are from.
+column that no model sees then; of the docstrings, the file that they are from. The areas are drawn
+into anomaly.png.
 
     python examples/anomaly.py --only wine penguins --seeds 3
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from real_data import FASHION, with_kinds_named, write
 from real_peers import Features
@@ -55,6 +57,7 @@ COLUMNS = {"diabetes": "sex", "cars": "Origin"}
 """Data set without classes -> the column whose level is the class."""
 IMAGE_SETTINGS = {"epochs": 30}
 """Of 28 x 28 images, beside the defaults."""
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c8c01")
 NUM_TESTED = 400
 """The most rows that are tested of each side."""
 
@@ -174,8 +177,31 @@ def cells(values: list[list[float]]) -> list[str]:
     return ["" if np.isnan(mean) else f"{mean:.3f} ± {error:.3f}" for mean, error in shown]
 
 
+def draw(table: dict[str, dict[str, float]], path: Path) -> None:
+    """Plot the area of each score, a row per data set.
+
+    Args:
+        table: data set -> score -> mean area; NaN for a score that the data set does not have.
+        path: where to write the figure.
+    """
+    figure = Figure(figsize=(7.5, 1.4 + 0.35 * len(table)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0.5, color="0.5", linestyle=":", label="chance")
+    for number, score in enumerate(next(iter(table.values()))):
+        of_peer = number >= len(get_args(AnomalyScore))
+        of_all = [of[score] for of in table.values()]
+        (line,) = axes.plot(of_all, list(table), "osD^vPX*"[number], label=score)
+        line.set(color=COLOURS[number], fillstyle="none" if of_peer else "full")
+    axes.set(xlabel="area under the ROC curve", title="a class held out, and found again")
+    axes.margins(y=0.3 / len(table))
+    axes.invert_yaxis()
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right center", fontsize=8)
+    figure.savefig(path, dpi=100)
+
+
 def main() -> None:
-    """Train, score, and print one row per data set."""
+    """Train, score, print one row per data set, and plot them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=list(HELD_OUT), default=list(HELD_OUT))
     parser.add_argument("--seeds", type=int, default=3)
@@ -183,6 +209,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=2_500, help="to train on, of 28 x 28")
     parser.add_argument("--fashion", type=Path, default=FASHION)
     parser.add_argument("--mnist", type=Path, default=Path("../shared/data/mnist"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("anomaly.png"))
     args = parser.parse_args()
     means: list[list[float]] = []
     heads: list[str] = []
@@ -201,6 +228,13 @@ def main() -> None:
         row = cells([list(run.values()) for run in runs])
         seconds = time.process_time() - start
         print(f"| {name}, {held_out} | {' | '.join(row)} | {seconds:.0f} |", flush=True)
+    draw(
+        {
+            name: dict(zip(heads, row, strict=True))
+            for name, row in zip(args.only, means, strict=True)
+        },
+        args.output,
+    )
     table = np.array([row for row in means if not np.isnan(row).any()])
     if not len(table):  # no data set has all scores
         return

@@ -5,6 +5,7 @@ Python, run
 
     python examples/own_network.py --epochs 20
 
+It draws test images and their reconstructions into own_network.png.
 On the command line, from the folder of this file, the same networks are trained by
 
     pdvae fit --encoder own_network:Encoder --decoder own_network:Decoder
@@ -12,11 +13,13 @@ On the command line, from the folder of this file, the same networks are trained
 
 import argparse
 import math
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from pyro_dvae import BinaryImages, Config, RlooELBO, build_vae, evaluate, fit, load_images
+from pyro_dvae.runs.plots import reconstruction_figure, save_figure
 
 
 class Encoder(nn.Module):
@@ -69,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--num-data", type=int, default=1000, help="training images to use")
+    parser.add_argument("-o", "--output", type=Path, default=Path("own_network.png"))
     args = parser.parse_args()
 
     images = load_images("mnist-sample")
@@ -82,6 +86,7 @@ def main() -> None:
     for _ in fit(vae, RlooELBO(), train, epochs=args.epochs, learning_rate=2e-3):
         pass
     print(f"trained    ELBO {evaluate(vae, test).elbo:8.2f} nats per image")
+    save_figure(reconstruction_figure(vae, images.test[:10] / 255, test[:10]), args.output)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 The table shows the test ELBO of each, log p(x), and how well the most probable codes match classes
 that no model has seen: the purity (the share of test rows whose class is the most frequent one of
 their code among the training rows) and the adjusted Rand index of test rows, beside k-means with as
-many clusters as there are codes. Tables are trained with the defaults, on a split of each seed.
+many clusters as there are codes. Tables are trained with the defaults, on a split of each seed. The
+gaps between the ELBOs and log p(x) are drawn into posteriors.png.
 
     python examples/posteriors.py --only wine penguins --seeds 3
     python examples/posteriors.py --only wine penguins --guide-epochs 0
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from real_data import FASHION, SPLIT_SEED, divide, suggested, write
 from real_peers import purity
 from real_sets import DATA
@@ -174,8 +176,28 @@ HEADS = (
 )
 
 
+def draw(found: dict[str, list[Any]], path: Path) -> None:
+    """Plot how far the ELBO of each posterior is below log p(x), a row per data set."""
+    figure = Figure(figsize=(6.5, 1.2 + 0.45 * len(found)), layout="constrained")
+    axes = figure.subplots()
+    looks = {"encoder_elbo": "#0072b2", "ELBO 1": "#e69f00", "ELBO 5": "#009e73"}
+    names = ("encoder", "after 1 sweep", "after 5 sweeps")
+    for (elbo, color), label, mark in zip(looks.items(), names, "oDs", strict=True):
+        gaps = [
+            np.mean([of["log_marginal"] - of[elbo] for of in every]) for every in found.values()
+        ]
+        axes.plot(gaps, list(found), mark, color=color, label=label)
+    axes.set(xlabel="log p(x) - ELBO, nats per test datum", title="q(z|x), and q(z|x) refined")
+    axes.set_xlim(left=0)
+    axes.margins(y=0.4)
+    axes.invert_yaxis()
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper")
+    figure.savefig(path, dpi=100)
+
+
 def main() -> None:
-    """Print a row per data set."""
+    """Print a row per data set, and plot the gaps."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=list(DATA), default=[])
     parser.add_argument("--run", nargs="*", type=Path, default=[], help="folders of runs")
@@ -185,12 +207,17 @@ def main() -> None:
     )
     parser.add_argument("--fashion", type=Path, default=FASHION)
     parser.add_argument("--mnist", type=Path, default=Path("../shared/data/mnist"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("posteriors.png"))
     args = parser.parse_args()
     print(f"| {HEADS} |\n|{'---|' * (HEADS.count('|') + 1)}", flush=True)
+    found: dict[str, list[Any]] = {}
     for name in args.only:
-        print(line(name, [of_table(name, seed, args) for seed in range(args.seeds)]), flush=True)
+        found[name] = [of_table(name, seed, args) for seed in range(args.seeds)]
+        print(line(name, found[name]), flush=True)
     for folder in args.run:
-        print(line(folder.name, [of_run(folder)]), flush=True)
+        found[folder.name] = [of_run(folder)]
+        print(line(folder.name, found[folder.name]), flush=True)
+    draw(found, args.output)
 
 
 if __name__ == "__main__":

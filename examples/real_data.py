@@ -5,7 +5,8 @@ Gaussian with diagonal or full covariance), latent class analysis, and k-means f
 size of each is chosen on rows that are kept apart of the training rows. Each seed has a split into
 training and test rows of its own, except for images, whose test part is given. The likelihood of a
 table is the one that `pdvae data` suggests for its training rows. All data come from packages:
-`pip install -e '.[bench]'`, and Debian's `dataset-fashion-mnist`.
+`pip install -e '.[bench]'`, and Debian's `dataset-fashion-mnist`. The differences
+to the best simple model are drawn into real_data.png.
 
     python examples/real_data.py --only wine penguins --seeds 3
 
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped, unused-ignore]
 import torch
+from matplotlib.figure import Figure
 from real_peers import Array, Features, Peer, k_means, purity, simple_peers
 from real_sets import DATA, RealData
 
@@ -225,12 +227,17 @@ def difference(results: list[Result], peer: str) -> tuple[float, float]:
     return float(np.mean(of_seeds)), float(error)
 
 
+def best_peer(results: list[Result]) -> tuple[str, dict[str, Any]]:
+    """The best of the simple models, and the mean log p(x) of each model."""
+    mean = {name: np.mean([np.mean(r.rows[name]) for r in results]) for name in results[0].rows}
+    best = max((name for name in mean if name != "ours"), key=lambda name: mean[name])
+    return SAME_SIZE if SAME_SIZE in mean else best, mean
+
+
 def summary(results: list[Result]) -> str:
     """One row of the table: means over seeds, and the difference to the best simple model."""
     first = results[0]
-    mean = {name: np.mean([np.mean(r.rows[name]) for r in results]) for name in first.rows}
-    best = max((name for name in mean if name != "ours"), key=lambda name: mean[name])
-    best = SAME_SIZE if SAME_SIZE in mean else best
+    best, mean = best_peer(results)
     gain, error = difference(results, best)
     verdict = "ahead" if gain > 2 * error else "level"
     verdict = "behind" if gain < -2 * error else verdict
@@ -249,6 +256,21 @@ def summary(results: list[Result]) -> str:
     )
 
 
+def draw(found: dict[str, list[Result]], path: Path) -> None:
+    """Plot the difference to the best simple model, and two standard errors of it."""
+    figure = Figure(figsize=(6.5, 1.2 + 0.28 * len(found)), layout="constrained")
+    axes = figure.subplots()
+    gains = [difference(results, best_peer(results)[0]) for results in found.values()]
+    means, errors = np.array(gains).T
+    axes.axvline(0, color="0.5")
+    axes.errorbar(means, list(found), xerr=2 * errors, fmt="o", color="#0072b2", capsize=3)
+    axes.set_xscale("symlog", linthresh=1)  # most differences are small, and some are not
+    axes.set(title="test log p(x), less that of the best simple model", xlabel="nats per row")
+    axes.invert_yaxis()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=100)
+
+
 HEADS = (
     "data | test log p(x), nats per row | best simple model, size | difference | verdict | "
     "active latents, codes used | CPU seconds | theirs | purity, k-means' | all simple models"
@@ -256,7 +278,7 @@ HEADS = (
 
 
 def main() -> None:
-    """Train, compare, and print one row per data set."""
+    """Train, compare, print one row per data set, and plot the differences."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=list(DATA), default=list(DATA))
     parser.add_argument("--seeds", type=int, default=3)
@@ -266,9 +288,10 @@ def main() -> None:
     parser.add_argument("--mnist", type=Path, default=Path("../shared/data/mnist"))
     parser.add_argument("--name-kinds", action="store_true", help="of the columns of mixed tables")
     parser.add_argument("--settings", type=json.loads, default={}, help='as {"epochs": 20}')
+    parser.add_argument("-o", "--output", type=Path, default=Path("real_data.png"))
     args = parser.parse_args()
     print(f"| {HEADS} |\n|{'---|' * (HEADS.count('|') + 1)}", flush=True)
-    every: list[dict[str, Any]] = []
+    found: dict[str, list[Result]] = {}
     for name in args.only:
         data = DATA[name](args)
         if args.name_kinds:
@@ -282,9 +305,12 @@ def main() -> None:
             print(f"| {name} | refused: {refusal} |", flush=True)
             continue
         print(summary(results), flush=True)
-        every += [asdict(result) for result in results]
+        found[name] = results
         if args.json is not None:
+            every = [asdict(result) for results in found.values() for result in results]
             args.json.write_text(json.dumps(every))
+    if found:
+        draw(found, args.output)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,15 @@ The continuous Bernoulli is a density of x / 255. A density may exceed 1, so its
 positive. The other likelihoods are probabilities of whole levels and have bits per dimension. **A
 density and a probability cannot be compared.** Nor can probabilities of 16 and of 256 levels: those
 of 256 levels say more about an image. The two likelihoods of 16 levels can be compared with each
-other, and the errors per pixel can be compared for all.
+other, and the errors per pixel can be compared for all. Test images, their reconstructions and
+draws of p(x|z) at the same codes are drawn into swap_likelihood.png.
 
     python examples/swap_likelihood.py --epochs 50 --num-data 5000
 """
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,7 @@ from pyro_dvae import (
     fit,
     load_images,
 )
+from pyro_dvae.runs.plots import image_grid, save_figure
 
 CODE = (4, 4)  # D, K
 # Name -> (likelihood, what grey values 0 to 255 are divided by, whether that is rounded down).
@@ -39,8 +42,12 @@ LIKELIHOODS: dict[str, tuple[Callable[[], nn.Module], int, bool]] = {
 }
 
 
-def compare(name: str, train: Tensor, test: Tensor, epochs: int) -> None:
-    """Train under one likelihood, and print the scores before and after."""
+def compare(name: str, train: Tensor, test: Tensor, epochs: int) -> Tensor:
+    """Train under one likelihood, and print the scores before and after.
+
+    Returns:
+        (16, H, W) the means of p(x|z) at the codes of eight test images, and a draw at each.
+    """
     build, divisor, whole = LIKELIHOODS[name]
     train, test = ((x / divisor).floor() if whole else x / divisor for x in (train, test))
     event_shape = train.shape[1:]
@@ -67,6 +74,9 @@ def compare(name: str, train: Tensor, test: Tensor, epochs: int) -> None:
     for _ in fit(vae, RlooELBO(), train, epochs=epochs):
         pass
     report("after")
+    with torch.no_grad():
+        p = vae.decode(vae.mode(test[:8]))
+        return torch.cat([p.mean, p.sample()]) * divisor / 255
 
 
 def main() -> None:
@@ -74,12 +84,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--num-data", type=int, default=1000, help="training images to use")
+    parser.add_argument("-o", "--output", type=Path, default=Path("swap_likelihood.png"))
     args = parser.parse_args()
 
     images = load_images("mnist-sample")
     print("nats per image; bits per pixel, for probabilities only; error of pixels from 0 to 1")
-    for name in LIKELIHOODS:
-        compare(name, images.train[: args.num_data], images.test[:50], args.epochs)
+    train, test = images.train[: args.num_data], images.test[:50]
+    shown = [test[:8] / 255]
+    shown += [compare(name, train, test, args.epochs) for name in LIKELIHOODS]
+    rows = ["image"] + [f"{name}, {what}" for name in LIKELIHOODS for what in ("mean", "draw")]
+    save_figure(image_grid(torch.cat(shown), 8, "p(x|z) at the codes of images", rows), args.output)
 
 
 if __name__ == "__main__":

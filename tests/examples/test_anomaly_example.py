@@ -63,3 +63,4 @@ def test_wine(tmp_path: Path) -> None:
     assert figures["data, class held out"] == "wine, 2"
     for name in ("log-prob", "ratio", "conditional", "isolation forest", "Gaussian mixture"):
         assert 0.6 < float(figures[name]) <= 1
+    assert (tmp_path / "anomaly.png").stat().st_size > 5_000

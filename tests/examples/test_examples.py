@@ -192,7 +192,10 @@ def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
     elbos = [float(number) for number in re.findall(r"ELBO +(\S+?),?\s", out)]
     assert len(elbos) >= 2
     assert all(map(math.isfinite, elbos))
-    assert not list(tmp_path.iterdir())
+    name = command.partition(" ")[0]
+    pictures = [] if name in {"from_scratch", "tutorial_recipe"} else [f"{name}.png"]
+    assert [path.name for path in tmp_path.iterdir()] == pictures
+    assert all((tmp_path / picture).stat().st_size > 5_000 for picture in pictures)
 
 
 @pytest.mark.slow
@@ -277,3 +280,4 @@ def test_the_gap_has_two_parts(tmp_path: Path) -> None:
         assert gap == pytest.approx(family + encoder, abs=0.011)
         assert family >= 0
     assert len(out.splitlines()) == 2
+    assert (tmp_path / "inference_gap.png").stat().st_size > 5_000

@@ -77,3 +77,4 @@ def test_it_prints_both_tables(tmp_path: Path) -> None:
     assert len(numbers) == 2 * (4 + 2)
     assert "discrete VAE" in out
     assert "logistic regression" in out
+    assert (tmp_path / "missing_values.png").stat().st_size > 5_000

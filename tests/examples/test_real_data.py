@@ -110,9 +110,10 @@ def test_wine(tmp_path: Path) -> None:
     assert figures["data"] == "wine"
     assert float(figures["test log p(x), nats per row"]) > -22  # 22.6 by independent columns
     assert figures["all simple models"].startswith("independent columns -2")
+    assert (tmp_path / "real_data.png").stat().st_size > 5_000
 
 
-def test_posteriors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_posteriors_are_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     example = importlib.import_module("posteriors")
     vae = make_vae("learned")
@@ -134,3 +135,5 @@ def test_posteriors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = example.line("bits", [figures, figures]).split(" | ")
     assert cells[:2] == ["| bits", f"{encoder:.2f} ± 0.00"]
     assert len(cells) == len(example.HEADS.split(" | "))
+    example.draw({"bits": [figures, figures]}, tmp_path / "posteriors.png")
+    assert (tmp_path / "posteriors.png").stat().st_size > 5_000
