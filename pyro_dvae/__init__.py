@@ -17,7 +17,11 @@ the number of data in a batch, and S the number of particles. [JL25] is Jeffares
 Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
 """
 
+import warnings
 from typing import TYPE_CHECKING
+
+# Pyro imports tqdm, which warns in every notebook without ipywidgets. Nothing here needs them.
+warnings.filterwarnings("ignore", "IProgress not found")
 
 if TYPE_CHECKING:
     from pyro_dvae._api import *  # noqa: F403

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.codes import MAX_CODES, num_codes
+from pyro_dvae.displays import html_table, number
 from pyro_dvae.elbos.exact import EnumeratedELBO
 from pyro_dvae.elbos.score_function import RlooELBO
 from pyro_dvae.streams import RandomStream
@@ -34,6 +35,8 @@ class Estimate:
 class GradientStatistics:
     """One estimator's gradient of the mean ELBO per datum of a batch, in one network's weights.
 
+    A notebook shows it as a table. `pandas.json_normalize([dataclasses.asdict(row) for row in
+    rows])` is one table of many, and `pyro_dvae.runs.plots.gradient_figure(rows)` a picture. Here
     g is a draw of the gradient, m is the mean of g, and e is the exact gradient of the ELBO.
     """
 
@@ -56,6 +59,33 @@ class GradientStatistics:
     """Codes that are decoded per datum and step."""
     milliseconds: float
     """Median time of the forward and backward pass of a step."""
+
+    def _repr_html_(self) -> str:
+        """The figures as a table, for a notebook."""
+        relative = Estimate(self.relative_bias, self.relative_bias_error)
+        figures = {
+            "bias": (self.bias, "|m - e|"),
+            "relative bias": (relative, "|m - e| / |e|"),
+            "variance": (self.variance, "E|g - m|^2"),
+            "signal to noise": (self.signal_to_noise, "|m| / sqrt(variance)"),
+            "cosine": (self.cosine, "mean of cos(g, e)"),
+        }
+        rows = [
+            [name, number(figure.value), f"± {figure.error:.2g}", meaning]
+            for name, (figure, meaning) in figures.items()
+        ]
+        rows += [
+            [
+                "decoder evaluations",
+                number(self.decoder_evaluations),
+                "",
+                "codes per datum and step",
+            ],
+            ["time", number(self.milliseconds), "", "ms per step, the median"],
+        ]
+        caption = f"Gradient by {self.estimator} in the {self.part}: g a draw, m its mean, e exact"
+        heads = ["figure", "value", "standard error", "meaning"]
+        return html_table(heads, rows, numbers=(1, 2), caption=caption)
 
 
 def reference_gradient(vae: DiscreteVAE, x: Batch, *, num_draws: int = 2000) -> tuple[Tensor, str]:

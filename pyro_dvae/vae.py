@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pyro_dvae.codes import MAX_CODES, ROWS, num_codes, one_hot
 from pyro_dvae.contracts import Contract, completed
-from pyro_dvae.displays import num_parameters, one_line
+from pyro_dvae.displays import html_modules, num_parameters, one_line
 from pyro_dvae.guides import Guide, MeanFieldGuide
 from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.posteriors import posterior_of
@@ -119,6 +119,10 @@ class DiscreteVAE(PyroModule):
     def __repr__(self) -> str:
         parts = [f"\n  ({name}): {one_line(part)}" for name, part in self.named_children()]
         return f"{type(self).__name__}, {num_parameters(self)}{''.join(parts)}"
+
+    def _repr_html_(self) -> str:
+        """The parts as a table, for a notebook."""
+        return html_modules(self)
 
     @pyro_method
     def model(

@@ -76,12 +76,13 @@ ROOMS: dict[str, set[str]] = {
         "likelihoods",
         "specs",
     },
-    "data.look": {"checks", "data.read", "data.serve", "likelihoods", "specs"},
+    "data.look": {"checks", "data.read", "data.serve", "displays", "likelihoods", "specs"},
     "data": {"data.look", "data.read", "data.serve"},
     "evaluation": {
         "checks",
         "codes",
         "defaults",
+        "displays",
         "likelihoods",
         "memory",
         "networks",
@@ -110,7 +111,7 @@ ROOMS: dict[str, set[str]] = {
         "tensors",
         "vae",
     },
-    "diagnostics": {"codes", "elbos", "streams", "training", "vae"},
+    "diagnostics": {"codes", "displays", "elbos", "streams", "training", "vae"},
     "runs": {
         "_version",
         "checks",

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, NamedTuple
 
+from pyro_dvae.displays import html_table, number
 from pyro_dvae.evaluation.simple import SimpleModels
 
 _SHOWN_LATENTS = 20
@@ -141,7 +142,7 @@ class Evaluation:
     def __repr__(self) -> str:
         rows = self._rows()
         label = max(len(row.label) for row in rows)
-        texts = [_number(row.value) for row in rows]
+        texts = [number(row.value) for row in rows]
         errors = ["" if row.error is None else f"± {row.error:.2g}" for row in rows]
         value, error = max(map(len, texts)), max(map(len, errors))
         lines = [f"Evaluation of {self.num_data} data, in nats per datum:"]
@@ -157,7 +158,7 @@ class Evaluation:
         figures = [
             [
                 row.label,
-                _number(row.value),
+                number(row.value),
                 "exact" if row.error is None else f"± {row.error:.2g}",
                 row.unit,
                 row.meaning,
@@ -171,17 +172,19 @@ class Evaluation:
         }
         known = {name: values for name, values in columns.items() if values is not None}
         latents = [
-            [f"z{number}", *(f"{value:.3f}" for value in values)]
-            for number, values in enumerate(zip(*known.values(), strict=True), 1)
+            [f"z{latent}", *(f"{value:.3f}" for value in values)]
+            for latent, values in enumerate(zip(*known.values(), strict=True), 1)
         ]
         hidden = len(latents) - _SHOWN_LATENTS
         more = f"<p>and {hidden} more latents</p>" if hidden > 0 else ""
         heads = ["latent", *(name if name == "perplexity" else f"{name} (nats)" for name in known)]
         return (
             f"<div><p><b>Evaluation of {self.num_data} data</b>, means per datum</p>"
-            + _table(["figure", "mean", "standard error", "unit", "meaning"], figures, range(1, 3))
+            + html_table(
+                ["figure", "mean", "standard error", "unit", "meaning"], figures, numbers=(1, 2)
+            )
             + f"<p>{escape(self._usage())}</p>"
-            + _table(heads, latents[:_SHOWN_LATENTS], range(1, 4))
+            + html_table(heads, latents[:_SHOWN_LATENTS], numbers=(1, 2, 3))
             + f"{more}</div>"
         )
 
@@ -243,28 +246,3 @@ class Evaluation:
             f"{self.active_latents} of {len(self.information_per_latent)} latents active; "
             f"{self.codes_used} codes used, perplexity {self.code_perplexity:.1f}{classes}"
         )
-
-
-def _number(value: float) -> str:
-    return f"{value + 0.0:.4g}" if abs(value) < 1 else f"{value:.3f}"
-
-
-def _table(heads: list[str], rows: list[list[str]], numbers: range) -> str:
-    """An HTML table.
-
-    Args:
-        heads: the heads of the columns.
-        rows: the cells of each row.
-        numbers: indices of the columns that are aligned at the right.
-    """
-
-    def line(tag: str, texts: list[str]) -> str:
-        sides = ["right" if i in numbers else "left" for i in range(len(texts))]
-        cells = (
-            f'<{tag} style="text-align:{side};padding:0 0.5em">{escape(text)}</{tag}>'
-            for side, text in zip(sides, texts, strict=True)
-        )
-        return f"<tr>{''.join(cells)}</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    return f"<table><thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import ROWS
+from pyro_dvae.displays import html_table, number
 from pyro_dvae.evaluation.imputation import level_log_probs, level_numbers
 from pyro_dvae.evaluation.incomplete import codes_to_draw, incomplete
 from pyro_dvae.evaluation.joint import evaluating
@@ -62,6 +63,23 @@ class Prediction(NamedTuple):
             f"Prediction of {len(self.values)} rows, {known} with a value: {accuracy}log score "
             f"{self.log_score:.4f} nats per row, root mean square error {self.error:.4g}"
         )
+
+    def _repr_html_(self) -> str:
+        """The figures as a table, for a notebook."""
+        known = int((~self.values.isnan()).sum())
+        figures = [
+            ("accuracy", self.accuracy, "share of the values", "the most probable level is right"),
+            ("log score", self.log_score, "nats per row", "mean of log p(x_c|x_r)"),
+            ("root mean square error", self.error, "as the column", "of the mean E[x_c|x_r]"),
+        ]
+        rows = [
+            [label, number(value), unit, meaning]
+            for label, value, unit, meaning in figures
+            if value is not None
+        ]
+        caption = f"Prediction of one column of {len(self.values)} rows, {known} with a value"
+        heads = ["figure", "value", "unit", "meaning"]
+        return html_table(heads, rows, numbers=(1,), caption=caption)
 
 
 def predict(

@@ -248,6 +248,12 @@ class Profile:
 
         return profile_text(self)
 
+    def _repr_html_(self) -> str:
+        """What sets each category apart, as one table per latent for a notebook."""
+        from pyro_dvae.evaluation.profile_text import profile_html
+
+        return profile_html(self)
+
 
 def _known(value: Tensor) -> float | None:
     number = value.item()

@@ -11,6 +11,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
 from pyro_dvae.codes import ROWS
+from pyro_dvae.displays import html_table, number
 from pyro_dvae.evaluation.inference import (
     PARTICLES,
     SWEEPS,
@@ -53,6 +54,23 @@ class Refined(NamedTuple):
         return (
             f"Refined q(z|x) of {len(self.elbo)} data, in nats per datum: ELBO "
             f"{self.elbo.mean():.3f} (encoder {self.encoder_elbo.mean():.3f}){log_p}"
+        )
+
+    def _repr_html_(self) -> str:
+        """The means over the data as a table, for a notebook."""
+        figures = {
+            "ELBO, encoder": (self.encoder_elbo, "of the guide's q(z|x)"),
+            "ELBO, refined": (self.elbo, "after coordinate ascent"),
+            "log p(x)": (self.log_marginal, "sum over all codes"),
+        }
+        rows = [
+            [label, number(values.mean().item()), "nats", meaning]
+            for label, (values, meaning) in figures.items()
+            if values is not None
+        ]
+        caption = f"Refined q(z|x) of {len(self.elbo)} data, means per datum"
+        return html_table(
+            ["figure", "mean", "unit", "meaning"], rows, numbers=(1,), caption=caption
         )
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.codes import enumerate_codes, num_codes, wide
+from pyro_dvae.displays import html_table, number
 from pyro_dvae.evaluation.joint import evaluating, precise
 from pyro_dvae.evaluation.mixtures import Mixture, fit_elements, fit_mixture
 from pyro_dvae.likelihoods.base import Likelihood
@@ -79,6 +80,18 @@ class SimpleModels:
             (mixture, "mixture", self.mixture, "of independent elements, by EM"),
             ("codes from the prior", "prior_codes", self.prior_codes, "E_p(z)[log p(x|z)]"),
         ]
+
+    def _repr_html_(self) -> str:
+        """The figures as a table, for a notebook."""
+        errors = self.standard_errors
+        rows = [
+            [label, number(value), f"± {errors[name]:.2g}" if name in errors else "exact", meaning]
+            for label, name, value, meaning in self.rows()
+            if value is not None
+        ]
+        caption = f"Log p(x) of simple models of {self.num_train} data, in nats per datum"
+        heads = ["model", "mean", "standard error", "meaning"]
+        return html_table(heads, rows, numbers=(1, 2), caption=caption)
 
     def bits_saved(self, log_prob: float) -> float | None:
         """(log_prob - independent) / log 2, in bits per datum; None without independent elements.

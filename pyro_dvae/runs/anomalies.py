@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.data import DataError
+from pyro_dvae.displays import html_fields
 from pyro_dvae.evaluation import AnomalyScore, anomaly_scorer, explain
 from pyro_dvae.runs.beside import training_data
 from pyro_dvae.runs.config import preparation_of
@@ -75,6 +76,10 @@ class ExplainedRow(NamedTuple):
     """(*event_shape) what was expected of each element, given all others."""
     surprise: Tensor
     """(*event_shape) -log p(element | all others) in nats; NaN for a missing element."""
+
+    def _repr_html_(self) -> str:
+        """What it holds, as a table for a notebook."""
+        return html_fields(self, "ExplainedRow: what of one datum surprises, in nats")
 
 
 def explain_row(

@@ -23,6 +23,7 @@ from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
 from pyro_dvae.data.serve.divide import SPLITS
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
 from pyro_dvae.defaults import ANNEALING, STARTS, RunSettings
+from pyro_dvae.displays import html_table
 from pyro_dvae.guides import GUIDES
 from pyro_dvae.likelihoods import LIKELIHOODS
 from pyro_dvae.networks import ENCODERS
@@ -66,6 +67,16 @@ class Config(RunSettings):
         ValueError: a setting has another type, or is out of its range, or two settings do not go
             together. The message says what was expected.
     """
+
+    def _repr_html_(self) -> str:
+        """The settings as a table for a notebook, with the default of each that differs from it."""
+        default = vars(Config())
+        rows = [
+            [name, repr(value), "" if value == default[name] else repr(default[name])]
+            for name, value in vars(self).items()
+        ]
+        heads = ["setting", "value", "default, where it differs"]
+        return html_table(heads, rows, caption="Config: the settings of a run")
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pyro_dvae.data import DataError
 from pyro_dvae.data.read.extent import in_blocks
+from pyro_dvae.displays import html_fields
 from pyro_dvae.evaluation import Prediction, impute_blocks, predict
 from pyro_dvae.runs.config import preparation_of
 from pyro_dvae.runs.named import beside, column_names, named_values
@@ -28,6 +29,12 @@ class Filled(NamedTuple):
     """(N, *event_shape), in double precision, as the data are stored."""
     missing: Tensor
     """(N, *event_shape) bool: which of the values were missing."""
+
+    def _repr_html_(self) -> str:
+        """What it holds, as a table for a notebook."""
+        return html_fields(
+            self, f"Filled: {len(self.values)} data, {int(self.missing.sum()):,} values filled in"
+        )
 
 
 def fill_rows(

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyro_dvae.data import PARTS
-from pyro_dvae.displays import named
+from pyro_dvae.displays import html_table, named
 from pyro_dvae.evaluation import Evaluation
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.log import Status, read_epochs, stored_evaluation, training_status
 from pyro_dvae.runs.record import DataRecord
 from pyro_dvae.training.records import EpochRecord
+
+_PARTS = ("num_latents", "num_categories", "prior", "likelihood", "guide", "network")
+_TRAINING = ("estimator", "num_particles")
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,20 +34,30 @@ class RunInfo:
     """Of the model; None where only code of the user's own could tell."""
 
     def __repr__(self) -> str:
-        config = self.config
         weights = "" if self.num_parameters is None else f", {self.num_parameters:,} parameters"
-        parts = named(
-            num_latents=config.num_latents,
-            num_categories=config.num_categories,
-            prior=config.prior,
-            likelihood=config.likelihood,
-            guide=config.guide,
-            network=config.network,
-            event_shape=self.event_shape,
-        )
-        training = named(estimator=config.estimator, num_particles=config.num_particles)
+        parts = named(**self._settings(*_PARTS), event_shape=self.event_shape)
+        training = named(**self._settings(*_TRAINING))
         head = f"{type(self).__name__} {str(self.folder)!r}: epoch {self.epoch}{weights}"
         return f"{head}, by pyro_dvae {self.version}\n  {parts}\n  {training}\n  {self.data}"
+
+    def _repr_html_(self) -> str:
+        """What it is, as a table for a notebook."""
+        weights = None if self.num_parameters is None else f"{self.num_parameters:,}"
+        told = {
+            "epoch of the weights": self.epoch,
+            "parameters": weights,
+            "event_shape": self.event_shape,
+            **self._settings(*_PARTS, *_TRAINING),
+            "data": self.data,
+            "version of pyro_dvae": self.version,
+        }
+        rows = [[name, str(value)] for name, value in told.items() if value is not None]
+        return html_table(
+            ["", "value"], rows, caption=f"{type(self).__name__} {str(self.folder)!r}"
+        )
+
+    def _settings(self, *names: str) -> dict[str, object]:
+        return {name: vars(self.config)[name] for name in names}
 
     @property
     def config(self) -> Config:

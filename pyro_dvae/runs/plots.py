@@ -1,4 +1,4 @@
-"""The pictures of a run. Each function returns a matplotlib `Figure`, and shows nothing."""
+"""The pictures of a run. Each function returns a matplotlib `Figure`, which a notebook shows."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pyro_dvae.codes import one_hot
 from pyro_dvae.diagnostics import GradientStatistics
+from pyro_dvae.runs.figure import ShownFigure
 from pyro_dvae.runs.pictures import Shade
 from pyro_dvae.runs.profile_plots import profile_figure as profile_figure
 from pyro_dvae.runs.storage import write_atomically
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as a PNG, without blank margins.
-
-    A failed write leaves what was at `path` before.
-    """
+    """Write a figure as a PNG, without blank margins. A failed write leaves what was at `path`."""
     # Images keep their shape, so that they leave blank some of the room that they are given.
     options: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": 150}
     write_atomically(path, lambda beside: figure.savefig(beside, format="png", **options))
@@ -47,7 +45,7 @@ def elbo_figure(records: Sequence[EpochRecord], caption: str, datum: str = "imag
         caption: the text above the axes.
         datum: what to call a datum in the label of the axis.
     """
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = ShownFigure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     curves: dict[str, list[float | None]] = {
         "ELBO, train (running)": [r.train_elbo for r in records],
@@ -189,7 +187,7 @@ def gradient_figure(rows: Sequence[GradientStatistics]) -> Figure:
     """
     parts = list(dict.fromkeys(row.part for row in rows))
     names = list(dict.fromkeys(row.estimator for row in rows))
-    figure = Figure(figsize=(10, 0.28 * len(names) * len(parts) + 1.2), layout="constrained")
+    figure = ShownFigure(figsize=(10, 0.28 * len(names) * len(parts) + 1.2), layout="constrained")
     grid = figure.subplots(len(parts), 3, squeeze=False, sharey="row")
     for line, part in zip(grid, parts, strict=True):
         shown = [row for row in rows if row.part == part]
@@ -254,7 +252,7 @@ def surprise_figure(x: Tensor, expected: Tensor, surprise: Tensor, shade: Shade 
 
 def _figure(width: float, height: float) -> Figure:
     # At least as wide as a title. A PNG of 150 dots per inch cannot be 2^16 dots wide or high.
-    return Figure(figsize=(min(max(width, 4), 400), min(height, 400)), layout="constrained")
+    return ShownFigure(figsize=(min(max(width, 4), 400), min(height, 400)), layout="constrained")
 
 
 def _in_rows(images: Tensor, num_columns: int, white: float = 1.0) -> Tensor:

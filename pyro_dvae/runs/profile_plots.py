@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pyro_dvae.evaluation import ACTIVE_INFORMATION, Profile
+from pyro_dvae.runs.figure import ShownFigure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +56,7 @@ def profile_figure(profile: Profile) -> Figure:
         0.075 * max(map(len, names)) + per_line * (most * _WIDTH + 0.15) + 0.9,
         lines * (len(shown) * _HEIGHT + 0.75) + 0.5,
     )
-    figure = Figure(figsize=(max(size[0], 5), min(size[1], 400)), layout="constrained")
+    figure = ShownFigure(figsize=(max(size[0], 5), min(size[1], 400)), layout="constrained")
     grid = figure.subplots(lines, per_line, squeeze=False, sharey=True)
     image: Any = None
     for place, axes in enumerate(grid.flat):

@@ -32,6 +32,7 @@ from pyro_dvae.data import (
     refuse_unseen,
     scan,
 )
+from pyro_dvae.displays import html_fields
 from pyro_dvae.likelihoods import Masked
 from pyro_dvae.likelihoods.names import masked
 from pyro_dvae.runs.config import Config, preparation_of
@@ -58,6 +59,10 @@ class PreparedRows(NamedTuple):
     """(N,) int64, the classes 0, 1, ... of the run."""
     name: str
     """What people call these data."""
+
+    def _repr_html_(self) -> str:
+        """What it holds, as a table for a notebook."""
+        return html_fields(self, f"PreparedRows: {len(self.x)} data")
 
 
 def model_labels(config: Config, labels: Tensor | None, where: str) -> Tensor | None:

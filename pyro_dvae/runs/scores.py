@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from pyro_dvae.checks import one_of
+from pyro_dvae.displays import html_fields
 from pyro_dvae.evaluation import Inference, datum_terms, found_posteriors
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.rows import PreparedRows, model_labels
@@ -70,6 +71,10 @@ class Scores(NamedTuple):
     """(N,) of the estimates over the draws; None where nothing is drawn."""
     prior_error: float
     """Standard error of log Z, which moves all scores alike; 0 where log Z is known."""
+
+    def _repr_html_(self) -> str:
+        """What it holds, as a table for a notebook."""
+        return html_fields(self, f"Scores of {len(self.values)} data, in nats")
 
 
 def score_rows(

@@ -6,13 +6,18 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyro_dvae.displays import html_fields
+
 if TYPE_CHECKING:
     from pyro_dvae.evaluation.figures import Evaluation
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch of training, in nats per datum."""
+    """One epoch of training, in nats per datum.
+
+    A notebook shows it as a table. `pandas.DataFrame(records)` is one table of many epochs.
+    """
 
     epoch: int
     """The number of the epoch, from 1."""
@@ -32,6 +37,12 @@ class EpochRecord:
     of_guide: bool = False
     """Whether it is one of the `guide_epochs`, in which the guide alone is trained, after those of
     the model."""
+
+    def _repr_html_(self) -> str:
+        """The figures as a table, for a notebook."""
+        nats = ("train_elbo", "validation_elbo", "validation_log_marginal")
+        units = dict.fromkeys((*nats, "validation_information"), "nats") | {"seconds": "s"}
+        return html_fields(self, f"Epoch {self.epoch} of a training, per datum", units)
 
     @classmethod
     def of(

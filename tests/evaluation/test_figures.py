@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from html.parser import HTMLParser
 from typing import Any
 
 import pandas
 import pytest
+from cells import Cells
 from zoo import D, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import Evaluation, evaluate
@@ -17,31 +17,6 @@ from pyro_dvae import Evaluation, evaluate
 @pytest.fixture(scope="module")
 def scores() -> Evaluation:
     return evaluate(tiny_vae(), tiny_data(5), importance_samples=20)
-
-
-class Cells(HTMLParser):
-    """The texts of a table's rows; every element is closed in its turn."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.rows: list[list[str]] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1] in ("td", "th"):
-            self.rows[-1][-1] += data
 
 
 def test_text_has_figures_units_and_errors(scores: Evaluation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import torch
@@ -15,9 +16,12 @@ from pyro_dvae.data.read.copies import hash_rows
 from pyro_dvae.data.read.extent import Extent, in_blocks, is_whole
 from pyro_dvae.data.read.images import ImageGroup, ImageRows
 from pyro_dvae.data.read.rows import Levels, Rows, levels_in
+from pyro_dvae.displays import html_table, shown
 
 MAX_DISTINCT = 256
 _BLOCK_BYTES = 2**22
+_SHOWN_COLUMNS = 50
+"""Largest number of columns that a notebook shows."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,24 @@ class Scan:
     """The columns of a table; None for other data."""
     fits: tuple[Fit, ...]
     """For each likelihood with a name, whether it takes the data."""
+
+    def _repr_html_(self) -> str:
+        """The columns, and which likelihoods take the data, as tables for a notebook."""
+        columns = [
+            [c.name, shown(c.low), shown(c.high), f"{c.num_missing:,}", c.likelihood]
+            for c in self.columns or ()
+        ]
+        heads = ["column", "least", "greatest", "missing", "likelihood"]
+        caption = f"Scan of {self.num_data:,} data of shape {self.event_shape}, {self.dtype}"
+        more = len(columns) - _SHOWN_COLUMNS
+        tables = [html_table(heads, columns[:_SHOWN_COLUMNS], numbers=(1, 2, 3), caption=caption)]
+        if not columns:
+            tables = [f"<p>{escape(caption)}</p>"]
+        if more > 0:
+            tables.append(f"<p>and {more:,} more columns</p>")
+        fits = [[fit.likelihood, shown(fit.fits), fit.text, fit.reason] for fit in self.fits]
+        heads = ["likelihood", "takes the data", "with", "why"]
+        return f"<div>{''.join(tables)}{html_table(heads, fits)}</div>"
 
     @property
     def num_bad(self) -> int:

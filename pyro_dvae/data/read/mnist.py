@@ -1,6 +1,7 @@
 """MNIST, or the bundled sample of it."""
 
 from collections.abc import Mapping
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,11 @@ from torch import Tensor
 from pyro_dvae.data.read.download import data_folders, fetch
 from pyro_dvae.data.read.errors import DataError
 from pyro_dvae.data.read.idx import IDX_FILES, find_idx, read_idx
-from pyro_dvae.displays import shape_of
+from pyro_dvae.displays import html_images, shape_of
 
 DATA_SETS = ("mnist", "mnist-sample")
+_SHOWN = 12
+"""The number of images that a notebook shows."""
 _LAYOUTS = ("MNIST/raw", "mnist", ".")
 
 _SAMPLE = "bundled sample (5,000 training and 1,000 test images)"
@@ -47,6 +50,11 @@ class Images(NamedTuple):
             f"Images {self.name!r}: train {shape_of(self.train)}, test {shape_of(self.test)}, with "
             f"labels; {self.source}"
         )
+
+    def _repr_html_(self) -> str:
+        """The first images beside the text, for a notebook."""
+        strip = html_images(self.train[:_SHOWN], "the first images of the training data")
+        return f"<div><p>{escape(repr(self))}</p>{strip}</div>"
 
 
 def load_images(
