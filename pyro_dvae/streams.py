@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -71,3 +72,17 @@ class RandomStream:
             torch.cuda.set_rng_state(states[1], self.device)
         elif self.device.type == "mps":
             torch.mps.set_rng_state(states[1])
+
+
+def seed_of_process(seed: int, rank: int, step: int = 0) -> int:
+    """The seed of the random streams of one of several processes, which are independent.
+
+    Args:
+        seed: the seed of process 0.
+        rank: the number of the process, from 0.
+        step: the step at which it begins.
+    """
+    if rank == 0:
+        return seed
+    # The generator of the CPU takes no more than 32 bits of its seed.
+    return int(np.random.SeedSequence((seed % 2**63, rank, step)).generate_state(1)[0])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pyro_dvae.streams import RandomStream
+from pyro_dvae.streams import RandomStream, seed_of_process
 
 
 def test_streams_are_apart(device: torch.device) -> None:
@@ -27,3 +27,9 @@ def test_streams_are_apart(device: torch.device) -> None:
     assert drawn == outside
     assert inside == alone
     assert nested == alone[:3]
+
+
+def test_each_process_has_its_own_seed() -> None:
+    seeds = [seed_of_process(3, rank, step) for rank in range(1, 4) for step in range(3)]
+    assert len({3, *seeds}) == 10
+    assert seed_of_process(3, 0, 7) == 3

@@ -20,6 +20,7 @@ from pyro_dvae.elbos.particles import pair_of_particles
 from pyro_dvae.elbos.sites import CodeDraws
 from pyro_dvae.elbos.terms import Terms
 from pyro_dvae.process import PROCESS_STATE
+from pyro_dvae.processes import mean_of_all
 
 
 class DiscreteELBO(ELBO, nn.Module):
@@ -243,7 +244,7 @@ class DiscreteELBO(ELBO, nn.Module):
         """
         if not self.free_bits:
             return self.beta
-        mean = kl_latent.detach().flatten(0, -2).mean(0)
+        mean = mean_of_all(kl_latent.detach().flatten(0, -2).mean(0))
         return self.beta * (mean > self.free_bits).to(mean.dtype)
 
     def closed_form_sites(self, pair: Pair) -> set[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from pyro_dvae.processes import rank
 from pyro_dvae.training.records import EpochRecord
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def epochs_of(
         on_step: as `trainer.run` takes it.
         **limits: further arguments of `trainer.run`.
     """
-    if not progress:
+    if not progress or rank() > 0:  # process 0 shows it for all
         yield from trainer.run(epochs, on_step=on_step, **limits)
         return
     with Progress(epochs, trainer.epoch, value) as bar:

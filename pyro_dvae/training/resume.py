@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.likelihoods.counts import is_unit
+from pyro_dvae.processes import rank
 from pyro_dvae.training.records import EpochRecord
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def unpack(trainer: Trainer, state: TrainingState) -> None:
     trainer.seconds = seconds
     trainer.shuffling.set_state(tensors["random.order"].cpu())
     trainer.order = trainer.shuffling.get_state()
-    if same_device:
+    if same_device and rank() == 0:  # the state is that of process 0, as its streams are
         trainer.noise.set_state(tensors["random.noise"].cpu())
         trainer.draws.state = [value.cpu().clone() for value in group("random.draws").values()]
     else:

@@ -11,11 +11,12 @@ import pyro
 import torch
 from torch import Tensor, nn
 
+from pyro_dvae import processes
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.defaults import ANNEALING, LONG_RUN
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.process import OneThread, without_checks
-from pyro_dvae.streams import RandomStream
+from pyro_dvae.streams import RandomStream, seed_of_process
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.averaging import WeightAverage
 from pyro_dvae.training.backward import Backward, needs_no_traces
@@ -33,6 +34,7 @@ from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
 from pyro_dvae.training.failures import describe_failure
 from pyro_dvae.training.graphs import CapturedStep, check_capture
 from pyro_dvae.training.precision import Bfloat16
+from pyro_dvae.training.together import begin_together, first_told
 from pyro_dvae.vae import DiscreteVAE
 
 
@@ -96,22 +98,22 @@ class GradientSteps:
                 "a uniform or learned prior, or compiled=False."
             )
         self._trial_rows = rows
-        self.compiled = bool(compiled)
+        self.compiled = bool(compiled) and not self._means_are_shared
         self._backward = self._new_backward()
+        self.annealing, self.initial_beta, self.seed = annealing, initial_beta, seed
+        self._together = begin_together(self, averaging=averaging, capture=capture)
         if capture:
             check_capture(self.device, self.data, needs_no_traces(vae, elbo, rows))
         self.capture = capture
         self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
         self.average = WeightAverage(vae, averaging, captured=capture)
-        self.annealing, self.initial_beta = annealing, initial_beta
         self.final_beta = elbo.beta if annealing else 1.0
-        self.seed = seed
         self.shuffling = torch.Generator().manual_seed(seed)
         if self.device.type == "cuda":
             self.check_every = 100
 
-        self.epoch = 0
-        """Epochs completed."""
+        self.epoch = self.step = 0
+        """Epochs completed, and steps of the epoch."""
         # These tensors keep their memory, because a captured step writes into it.
         self.total = torch.zeros((), device=self.device)
         self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -123,7 +125,16 @@ class GradientSteps:
 
     def _new_backward(self) -> Backward:
         parts = self.vae, self.elbo, self.optimizer, self._trial_rows
-        return CompiledBackward(*parts, self.batch_size) if self.compiled else Backward(*parts)
+        if not self.compiled:
+            return Backward(*parts)
+        size = len(processes.portion(torch.empty(self.batch_size)))
+        return CompiledBackward(*parts, size)
+
+    @property
+    def _means_are_shared(self) -> bool:
+        """Whether a step exchanges means of its batch too, which no graph of torch can hold."""
+        has_free_bits = isinstance(self.elbo, DiscreteELBO) and self.elbo.free_bits > 0
+        return has_free_bits and processes.world_size() > 1
 
     def compile_if_long(self, epochs: int) -> bool:
         """Compile the step before the first one, if that is possible and saves time.
@@ -138,6 +149,7 @@ class GradientSteps:
             Whether the step is compiled.
         """
         is_long = self.device.type == "cpu" and epochs * self.steps >= LONG_RUN
+        is_long = is_long and not self._means_are_shared
         if is_long and not self.compiled and torch_compiles():
             self.compiled = needs_no_traces(self.vae, self.elbo, self._trial_rows)
             self._backward = self._new_backward()
@@ -165,8 +177,11 @@ class GradientSteps:
             )
 
     def restart_streams(self) -> None:
-        """Start the random streams of the device, from the seed and the number of the epoch."""
-        seed = self.seed + 1_000_003 * self.epoch
+        """Start the random streams of the device, from the seed and the number of the epoch.
+
+        Of several processes, each has its own streams.
+        """
+        seed = seed_of_process(self.seed + 1_000_003 * self.epoch, processes.rank(), self.step)
         self.noise = torch.Generator(self.device).manual_seed(seed + 1)
         self.draws = RandomStream(seed + 2, self.device)
 
@@ -217,8 +232,11 @@ class GradientSteps:
             self.elbo.beta = self.beta if self._beta is None else self._beta.fill_(self.beta)
         self.average.prepare()
         self._batch: tuple[Tensor, ...] = ()
+        own = processes.portion(index)
+        self._share = len(own) / len(index)
         try:
-            self._batch = self._on_device(index)
+            # A process without data in a short last batch computes a gradient that does not count.
+            self._batch = self._on_device(own if len(own) else index[:1])
         except (RuntimeError, ValueError) as error:
             # A sampler of torch raises an error if it meets NaN. Any other error is the caller's.
             why = describe_failure(self.vae, *self._batch) if self._batch else None
@@ -236,8 +254,7 @@ class GradientSteps:
 
         Nothing is read from the device, except where `_look` checks.
         """
-        self._batch = served(self.data, index, self.noise, self._dtype)
-        loss = self._backward(self._batch, self._bad)
+        loss = self._differentiate(index)
         if self.check_every == 1:
             self._look()
         self._num_good += self._bad == 0
@@ -246,10 +263,28 @@ class GradientSteps:
         self.total += loss
         return self._batch
 
+    def _differentiate(self, index: Tensor) -> Tensor:
+        """Set the gradients of the whole batch, of which `index` is this process's part.
+
+        Returns:
+            The loss, summed over the whole batch.
+        """
+
+        def differentiate() -> Tensor:
+            self._batch = served(self.data, index, self.noise, self._dtype)
+            return self._backward(self._batch, self._bad)
+
+        if self._together is None:
+            return differentiate()
+        reads = (self.step + 1) % self.check_every == 0
+        return self._together(differentiate, self._share, self._bad, reads=reads)
+
     def _look(self) -> None:
         if self._bad:
-            why = describe_failure(self.vae, *self._batch) or "the loss or its gradient"
-            raise self._not_finite(int(self._num_good) + 1, why)
+            why: str | None = None
+            if self._together is None or self._together.own_is_bad:
+                why = describe_failure(self.vae, *self._batch) or "the loss or its gradient"
+            raise self._not_finite(int(self._num_good) + 1, first_told(why))
 
     def _not_finite(self, step: int, what: str) -> FloatingPointError:
         return FloatingPointError(

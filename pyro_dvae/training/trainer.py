@@ -7,16 +7,17 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.defaults import TrainingSettings
-from pyro_dvae.displays import named, num_parameters, one_line, shape_of
 from pyro_dvae.elbos.exact import MarginalELBO
 from pyro_dvae.evaluation.evaluation import evaluate
 from pyro_dvae.process import PROCESS_STATE
+from pyro_dvae.processes import from_first, take_from_first
 from pyro_dvae.training.averaging import copy_weights
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, check_weights, epoch_order
+from pyro_dvae.training.described import description
 from pyro_dvae.training.records import EpochRecord, has_converged
 from pyro_dvae.training.resume import TrainingState, pack, unpack
 from pyro_dvae.training.steps import GradientSteps
@@ -105,29 +106,7 @@ class Trainer(GradientSteps):
         self._open: Generator[EpochRecord, None, None] | None = None
 
     def __repr__(self) -> str:
-        elbo = one_line(self.elbo) if isinstance(self.elbo, nn.Module) else repr(self.elbo)
-        held_out = "none" if self.validation is None else shape_of(arguments(self.validation)[0])
-        rate = self.optimizer.param_groups[0]["lr"]
-        best = "none yet"
-        if self.best is not None:
-            best = f"epoch {self.best.epoch}"
-            if self.best.validation_elbo is not None:
-                best += f", validation ELBO {self.best.validation_elbo:.3f} nats per datum"
-        settings = named(
-            batch_size=self.batch_size,
-            learning_rate=rate,
-            averaging=self.average.decay,
-            annealing=self.annealing,
-            seed=self.seed,
-        )
-        return (
-            f"{type(self).__name__} after {self.epoch} epochs, at step {self.step} of {self.steps}"
-            f"\n  model: {type(self.vae).__name__}, {num_parameters(self.vae)}, on {self.device}"
-            f"\n  elbo: {elbo}"
-            f"\n  data: {len(self.data)}; validation: {held_out}"
-            f"\n  {settings}"
-            f"\n  best: {best}"
-        )
+        return description(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for copies and pickles, which have no open run."""
@@ -210,11 +189,14 @@ class Trainer(GradientSteps):
                     for index in left[first : first + at_once]:
                         self._take_step(index)
                         self.seconds = clock() - start
-                        if self.seconds > max_seconds:
+                        is_over = self.seconds > max_seconds
+                        if self._together is not None:
+                            is_over = self._together.agree_to_end(is_over)
+                        if is_over:
                             break
                 if on_step is not None:  # called with the process as the caller left it
                     on_step(self.step, self.steps)
-                if self.seconds > max_seconds:
+                if is_over:
                     break
             with PROCESS_STATE:
                 record = self._end_epoch()
@@ -229,6 +211,7 @@ class Trainer(GradientSteps):
         if self._bad:
             raise self._not_finite(int(self._num_good) + 1, "the loss or its gradient")
         self.vae.eval()
+        take_from_first(self.vae.buffers())  # those of batch norm are of each process's own data
         self.average.put_in()
         try:
             held_out = self.validation
@@ -245,11 +228,22 @@ class Trainer(GradientSteps):
             self.seconds,
             by_marginal=isinstance(self.elbo, MarginalELBO),
         )
+        record = from_first(record)  # others may round otherwise, or be slower
+        self.seconds = record.seconds
         if record.is_best:
             self.best = record
             copy_weights(self.vae, self.best_weights)
         self._start_epoch()
         return record
+
+    def agree_to_stop(self, wish: bool) -> bool:
+        """Whether to stop after this step: of several processes, all do after the same step.
+
+        Args:
+            wish: whether this process is to stop. Of several, it tells the others with the next
+                step, after which the result is True in all of them.
+        """
+        return wish if self._together is None else self._together.agree_to_stop(wish)
 
     def is_over(self, epochs: int, patience: int | None) -> bool:
         """Whether `run` with these arguments would take no step.

@@ -1,0 +1,196 @@
+"""Several processes that work as one, by `torch.distributed`.
+
+In one process, that is where no process group is initialised, every function does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+_SECONDS = 5.0
+"""How long processes that are alive may take to answer, once one of them may have ended."""
+_SHARE: list[float] = []
+"""This process's share of the data of the step that is being computed; empty outside of steps."""
+
+
+class ProcessError(Exception):
+    """Another process has failed, or has ended, so that the processes cannot go on together."""
+
+
+def world_size() -> int:
+    """The number of processes that work together: 1 where no process group is initialised."""
+    # Torch builds without it have no further names there.
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return 1
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return torch.distributed.get_rank() if world_size() > 1 else 0
+
+
+def portion(values: Tensor) -> Tensor:
+    """This process's part of values (N, ...), in order; all parts together are the values.
+
+    The lengths of two parts differ by at most 1.
+    """
+    return values.tensor_split(world_size())[rank()]
+
+
+def barrier(seconds: float = _SECONDS) -> None:
+    """Wait until every process has come here.
+
+    Args:
+        seconds: how long to wait at most.
+
+    Raises:
+        ProcessError: a process did not come. The message names it, where the processes
+            communicate by gloo.
+    """
+    if world_size() == 1:
+        return
+    try:
+        torch.distributed.monitored_barrier(timeout=timedelta(seconds=seconds), wait_all_ranks=True)
+    except RuntimeError as error:
+        line = str(error).strip().splitlines()[0]
+        raise ProcessError(
+            f"Expected all {world_size()} processes; got no answer from some of them in "
+            f"{seconds:.0f} s ({line}). Look for the message of the one that ended, and start all "
+            "of them again."
+        ) from error
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Say which process has ended, where one has."""
+    try:
+        yield
+    except RuntimeError as error:  # the connection to it was closed, or it did not answer in time
+        line = str(error).strip().splitlines()[0]
+        raise ProcessError(
+            f"Expected {world_size()} processes that work together; got none where another one "
+            f"was, as process {rank()} notices ({line[:200]}). Look for the message of the one "
+            "that ended, and start all of them again."
+        ) from error
+
+
+def add_up(values: Tensor) -> Tensor:
+    """Put the sum over all processes into a tensor of the same shape and dtype in each of them."""
+    if world_size() > 1:
+        with _together():
+            torch.distributed.all_reduce(values)
+    return values
+
+
+@torch.no_grad()
+def take_from_first(tensors: Iterable[Tensor]) -> None:
+    """Put the values of process 0 into the tensors of all other processes."""
+    if world_size() == 1:
+        return
+    by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for (dtype, _), alike in by_kind.items():
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
+        sent = flat.to(torch.uint8) if dtype == torch.bool else flat
+        with _together():
+            torch.distributed.broadcast(sent, src=0)
+        pieces = sent.to(dtype).split([tensor.numel() for tensor in alike])
+        for tensor, piece in zip(alike, pieces, strict=True):
+            tensor.copy_(piece.reshape(tensor.shape))
+
+
+def from_first(value: T) -> T:
+    """The value that process 0 has, in every process. It must be one that pickle takes."""
+    if world_size() == 1:
+        return value
+    values: list[Any] = [value]
+    with _together():
+        torch.distributed.broadcast_object_list(values, src=0)
+    return values[0]
+
+
+def gathered(value: T) -> list[T]:
+    """The values of all processes, in their order. They must be ones that pickle takes."""
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    with _together():
+        torch.distributed.all_gather_object(values, value)
+    return values
+
+
+def done_by_first(function: Callable[[], T]) -> T:
+    """What the function returns in process 0, which alone calls it.
+
+    Raises:
+        ValueError: (or OSError, as in process 0) the function has raised one there.
+    """
+    if world_size() == 1:
+        return function()
+    error: Exception | None = None
+    result: Any = None
+    if rank() == 0:
+        try:
+            result = function()
+        except Exception as caught:
+            error = caught
+    is_ours = isinstance(error, (ValueError, OSError))
+    sent = None if error is None else (isinstance(error, OSError), is_ours, str(error))
+    result, failure = from_first((result, sent))
+    if error is not None:
+        raise error
+    if failure is not None:
+        is_os_error, is_ours, message = failure
+        kind = ProcessError if not is_ours else OSError if is_os_error else ValueError
+        raise kind(message)
+    return result
+
+
+def agree(what: Mapping[str, Any]) -> None:
+    """Refuse processes that would not do the same.
+
+    Args:
+        what: name -> value, of settings that must be the same in all processes.
+
+    Raises:
+        ValueError: a value is another one in another process. Every process raises it.
+    """
+    everywhere = gathered(dict(what))
+    for name in what:
+        values = [each[name] for each in everywhere]
+        if any(value != values[0] for value in values):
+            raise ValueError(
+                f"Expected the same {name} in all {len(values)} processes of the group; got "
+                f"{', '.join(map(str, values[:8]))}. Pass the same data and settings in each, for "
+                "a trainer takes each process's part by itself. Destroy the process group to train "
+                "a model in each."
+            )
+
+
+@contextmanager
+def sharing(share: float) -> Iterator[None]:
+    """Inside, `mean_of_all` takes the mean over the data of all processes.
+
+    Args:
+        share: this process's data of a step, divided by those of all processes.
+    """
+    _SHARE.append(share)
+    try:
+        yield
+    finally:
+        _SHARE.pop()
+
+
+def mean_of_all(mean: Tensor) -> Tensor:
+    """A mean over the data of a step, of this process's part or, inside `sharing`, of all parts."""
+    return add_up(mean * _SHARE[-1]) if _SHARE else mean
