@@ -89,7 +89,8 @@ def html_table(
         )
         return f"<tr>{''.join(cells)}</tr>"
 
-    about = f'<caption style="text-align:left">{escape(caption)}</caption>' if caption else ""
+    style = "text-align:left;padding:0.5em"
+    about = f'<caption style="{style}">{escape(caption)}</caption>' if caption else ""
     body = "".join(line("td", row) for row in rows)
     return f"<table>{about}<thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
 

@@ -8,12 +8,14 @@ A page names what it shows in a block:
     ```
 
 Without `from` and `until` it is the whole README; `title: none` leaves its title out. Its
-examples become cells, which are run, and its links lead to the pages that show the READMEs.
+examples become cells, which are run, and its links lead to the pages that show the READMEs. What is
+named may also be a notebook, whose cells are run in a folder like its own.
 """
 
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import re
 from functools import cache
@@ -30,6 +32,8 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 def part(readme: str, options: str) -> str:
     """The part of a README that a block names."""
     text = (ROOT / readme).read_text(encoding="utf-8")
+    if readme.endswith(".ipynb"):
+        return of_notebook(text, Path(readme).parent)
     bounds = dict(line.split(": ", 1) for line in options.splitlines())
     if "from" in bounds:
         text = text[text.index(f"\n{bounds['from']}\n") + 1 :]
@@ -38,6 +42,20 @@ def part(readme: str, options: str) -> str:
     if bounds.get("title") == "none":
         text = text.partition("\n")[2]
     return text
+
+
+def of_notebook(text: str, folder: Path) -> str:
+    """The cells of a notebook as those of a page; a hidden one goes to a folder as deep as its."""
+    title, *cells = [
+        "".join(cell["source"])
+        if cell["cell_type"] == "markdown"
+        else f"```{{code-cell}}\n{''.join(cell['source'])}\n```"
+        for cell in json.loads(text)["cells"]
+    ]
+    deep = str(Path("page", *folder.parts[1:]))
+    hidden = f"import os\n\nos.makedirs({deep!r})\nos.chdir({deep!r})"
+    hidden = f"```{{code-cell}}\n:tags: [remove-cell]\n{hidden}\n```"
+    return "\n\n".join([title, hidden, *cells])
 
 
 def anchors(text: str) -> list[str]:
@@ -72,6 +90,8 @@ def shown(readme: str, options: str, page: Path) -> str:
         if picture:
             return f"![{words}]({os.path.relpath(ROOT / file, page.parent)})"
         other = pages().get((file, anchor))
+        if other is None and file.startswith("docs/"):
+            other = ROOT / file
         if other is None:
             return words
         place = os.path.relpath(other, page.parent) if other != page else ""
