@@ -55,6 +55,12 @@ nb_merge_streams = True
 kernel.prepare(Path(tempfile.mkdtemp(prefix="pyro-dvae-docs-")), HERE.parent)
 os.environ["OMP_NUM_THREADS"] = "1"  # one thread is as fast on such small models
 
+# Formulas are drawn by MathJax from a public server. To read the pages without a network, run
+# `npm install mathjax@3`, and name its file es5/tex-svg.js, which needs no other, at build time.
+if "PDVAE_MATHJAX" in os.environ:
+    html_static_path.append(os.environ["PDVAE_MATHJAX"])
+    mathjax_path = Path(os.environ["PDVAE_MATHJAX"]).name
+
 # --- The API, from docstrings ---
 
 autodoc_typehints = "none"
