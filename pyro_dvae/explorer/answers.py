@@ -43,6 +43,8 @@ class Inferred(NamedTuple):
     """The mean of p(x|z) at the code."""
     figures: list[Figure]
     """The ELBO with its parts, and log p(x) or a bound on it."""
+    given: str | None
+    """The name of the class y that these are conditional on, where the prior is p(z|y)."""
 
 
 class Step(NamedTuple):

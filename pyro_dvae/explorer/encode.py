@@ -13,6 +13,8 @@ from pyro_dvae.explorer.explorer import Explorer
 
 _PIXELS = 120
 """The width of pictures, in CSS pixels."""
+_KNOWN = "of the datum"
+"""What the choice of a class begins with."""
 _MOST_CELLS = 200
 """The largest number of columns that a row is written with."""
 
@@ -39,15 +41,20 @@ def encode(explorer: Explorer) -> tuple[Any, Any, Any, Any]:
                 number = gr.Number(
                     0, label=f"Number of a datum, 0 to {most}", precision=0, visible=most > 0
                 )
-                take = gr.Button("Take the datum", visible=most > 0)
+                take = gr.Button(
+                    "Take the datum", size="md", visible=most > 0, elem_classes="beside"
+                )
             if not explorer.num_data:
                 gr.HTML(markup.note(f"The data of the run are not here: {explorer.missing}"))
             label = gr.Dropdown(
-                ["of the datum", *explorer.classes],
-                value="of the datum",
+                [_KNOWN, *explorer.classes],
+                value=_KNOWN,
                 label="Class y of p(z|y)",
+                info="Where the class of a datum is not known, it is the first one.",
                 visible=bool(explorer.classes),
             )
+            # The page remembers what the pad shows: the number of a datum, or -1 for a drawing.
+            taken = gr.Number(0 if explorer.num_data else -1, visible=False, precision=0)
             seed = gr.Number(0, label="Seed of draws", precision=0, minimum=0)
         with gr.Column(min_width=280):
             told = gr.HTML(elem_classes="alert")
@@ -62,27 +69,40 @@ def encode(explorer: Explorer) -> tuple[Any, Any, Any, Any]:
 
     def own(value: Any, y: Any, s: Any) -> list[Any]:
         datum = explorer.drawn(value, s) if explorer.is_image else explorer.row(value)
-        return _inferred(explorer.infer(datum, _label(explorer, y), s), explorer)
+        return [-1, *_inferred(explorer.infer(datum, _label(explorer, y), s), explorer)]
 
     def known(n: Any, y: Any, s: Any) -> list[Any]:
         datum = explorer.datum(n)
         found = explorer.infer(datum, _label(explorer, y), s)
-        return [_value(explorer, datum), *_inferred(found, explorer)]
+        return [_value(explorer, datum), n, *_inferred(found, explorer)]
 
-    pad.input(asked(own, 4), [pad, label, seed], [told, *outputs], api_name="encode", **ASKED)
+    def again(n: Any, value: Any, y: Any, s: Any) -> list[Any]:
+        return own(value, y, s) if n == -1 else known(n, y, s)[1:]
+
+    pad.input(
+        asked(own, 5), [pad, label, seed], [told, taken, *outputs], api_name="encode", **ASKED
+    )
     gr.on(
         [take.click, number.submit],
-        asked(known, 5),
+        asked(known, 6),
         [number, label, seed],
-        [told, pad, *outputs],
+        [told, pad, taken, *outputs],
         api_name="encode_datum",
+        **ASKED,
+    )
+    gr.on(
+        [label.select, seed.input],
+        asked(again, 5),
+        [taken, pad, label, seed],
+        [told, taken, *outputs],
+        api_visibility="private",
         **ASKED,
     )
     return code, to_start, to_end, to_choose
 
 
 def _label(explorer: Explorer, value: Any) -> Any:
-    return value if explorer.classes and value != "of the datum" else None
+    return value if explorer.classes and value != _KNOWN else None
 
 
 def _value(explorer: Explorer, datum: Datum) -> Any:

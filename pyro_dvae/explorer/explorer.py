@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyro_dvae.data import extent
 from pyro_dvae.evaluation import (
     Inference,
     PosteriorName,
@@ -19,19 +17,10 @@ from pyro_dvae.evaluation import (
     sums_cheaply,
 )
 from pyro_dvae.explorer.answers import Datum, Figure, Inferred, Step
-from pyro_dvae.explorer.payloads import MOST_SEED, cells_of, code_of, hex_of, pixels_of, whole
-from pyro_dvae.explorer.views import View, views_of, x_of_image
-from pyro_dvae.runs import (
-    PreparedRows,
-    Run,
-    brightness,
-    column_names,
-    decode_blocks,
-    draw_samples,
-    is_image,
-    is_nominal,
-    model_labels,
-)
+from pyro_dvae.explorer.inputs import Inputs
+from pyro_dvae.explorer.payloads import MOST_SEED, code_of, whole
+from pyro_dvae.explorer.views import View, views_of
+from pyro_dvae.runs import Run, decode_blocks, draw_samples, is_nominal, model_labels
 
 MOST_SAMPLES = 100
 """The largest number of samples at once."""
@@ -39,7 +28,7 @@ IMPORTANCE_SAMPLES = 100
 """Codes drawn for the importance-weighted bound, where all codes cannot be summed over."""
 
 
-class Explorer:
+class Explorer(Inputs):
     """A run, and what a person can ask of it. No question changes anything.
 
     Every argument is checked, so that it may come from a page. A seed is an argument, and no
@@ -52,121 +41,22 @@ class Explorer:
     """
 
     def __init__(self, run: Run, data_dir: str | Path | None = None) -> None:
-        self.run, self.data_dir = run, data_dir
+        super().__init__(run, data_dir)
         config = run.config
         self.num_latents, self.num_categories = config.num_latents, config.num_categories
-        self.is_image = is_image(run.event_shape)
-        self.image_shape = (1,) * (3 - len(run.event_shape)) + tuple(run.event_shape)
-        """(C, H, W) of an image."""
-        self.columns = [] if self.is_image else column_names(run.data, run.event_shape)
-        """The names of the columns of a row."""
-        self.levels = {
-            name: its for name, its in run.data.levels.items() if name in set(self.columns)
-        }
-        """Name of a column -> the names of its levels, for columns of names."""
         self.is_summed = sums_cheaply(
             run.vae, (self.num_latents, self.num_categories), run.event_shape
         )
         """Whether figures are sums over all codes."""
-        names = run.data.label_names or tuple(map(str, range(config.num_classes)))
-        self.classes = list(names) if run.vae.takes_labels else []
-        """The names of the classes, where the prior is p(z|y)."""
-        self.missing = ""
-        """Why the data of the run could not be opened; empty if they were."""
-
-    @cached_property
-    def rows(self) -> PreparedRows | None:
-        """The test part of the run's data, or the training part; None if they are not there."""
-        try:
-            part = "test" if self.run.data.num_test else "train"
-            return self.run.rows(part, data_dir=self.data_dir)
-        except (ValueError, OSError) as error:
-            self.missing = str(error)
-            return None
-
-    @cached_property
-    def num_data(self) -> int:
-        """The number of data that `datum` knows."""
-        return 0 if self.rows is None else len(self.rows.x)
-
-    @cached_property
-    def _high(self) -> float:
-        """The greatest stored value of the data."""
-        assert self.rows is not None
-        return float(extent(self.rows.stored).high)
-
-    # --- Data ---
-
-    def datum(self, number: Any) -> Datum:
-        """A datum of the run's test part.
-
-        Args:
-            number: from 0 to `num_data` - 1.
-
-        Raises:
-            ValueError: there is no such datum, or the data of the run are not there.
-        """
-        if self.rows is None or not self.num_data:
-            raise ValueError(f"Expected the data of the run; got none. {self.missing}")
-        n = whole("the number of the datum", number, 0, self.num_data - 1)
-        x = self.rows.x[n : n + 1].cpu()
-        labels = self.rows.labels
-        label = None if labels is None or labels[n] < 0 else int(labels[n])
-        if not self.is_image:
-            return Datum(x, views_of(self.run, x)[0], label)
-        stored = self.rows.stored.read(torch.tensor([n]))
-        return Datum(x, View(brightness(self.run, x, stored, self._high)[0], []), label)
-
-    def drawn(self, digits: Any, seed: Any = 0) -> Datum:
-        """An image that a person drew.
-
-        Args:
-            digits: two hexadecimal digits per value, planes before rows before columns.
-            seed: of the zeros and ones, where the run draws them from the brightness.
-
-        Raises:
-            ValueError: it is no image of the run's size, or the run is not of images.
-        """
-        if not self.is_image:
-            raise ValueError("Expected a row for this run; got an image. Fill in a row.")
-        image = pixels_of(digits, self.image_shape)
-        x = x_of_image(self.run, image, whole("the seed", seed, 0, MOST_SEED))
-        return Datum(x, View(image, []), None)
-
-    def digits(self, datum: Datum) -> str:
-        """The text that `drawn` reads, of a datum that is an image."""
-        assert datum.view.image is not None
-        return hex_of(datum.view.image)
-
-    def row(self, cells: Any) -> Datum:
-        """A row that a person wrote.
-
-        Args:
-            cells: one text or number per column, in the units of the data. An empty one is
-                missing, which only a run of data with missing values takes.
-
-        Raises:
-            ValueError: it is no row that the model takes, or the run is of images.
-        """
-        if self.is_image:
-            raise ValueError("Expected an image for this run; got a row. Draw one.")
-        its = cells_of(cells, self.columns, self.levels)
-        rows = self.run.rows(self._table(its))
-        x = rows.x[:1].cpu()
-        return Datum(x, views_of(self.run, x)[0], None)
-
-    def _table(self, cells: list[float | str]) -> Any:
-        """A row as `Run.rows` takes it."""
-        if self.run.data.columns is None:
-            return torch.tensor(cells, dtype=torch.float64).reshape(1, *self.run.event_shape)
-        import pandas as pd  # type: ignore[import-untyped, unused-ignore]
-
-        return pd.DataFrame(
-            {
-                name: pd.Series([cell or None], dtype=object) if name in self.levels else [cell]
-                for name, cell in zip(self.columns, cells, strict=True)
-            }
-        )
+        names = run.data.label_names
+        self.classes = list(names or map(str, range(config.num_classes)))
+        """The names of the classes, where the prior is p(z|y); else empty."""
+        if not run.vae.takes_labels:
+            self.classes = []
+        self.class_categories = list(names or map(str, range(self.num_categories)))
+        """The names of the first categories of z1, where z1 is the class; else empty."""
+        if config.alpha is None:
+            self.class_categories = []
 
     # --- Questions ---
 
@@ -198,7 +88,8 @@ class Explorer:
         """
         s = whole("the seed", seed, 0, MOST_SEED)
         vae, x = self.run.vae, datum.x.to(next(self.run.vae.parameters()))
-        labels = self._labels(datum, label)
+        given = self._given(datum, label)
+        labels = None if given is None else self._labels(given)
         q, code = self._posterior(x, None, "encoder")
         exact = self._posterior(x, labels, "exact")[0] if self.is_summed else None
         draws = None if self.is_summed else IMPORTANCE_SAMPLES
@@ -216,8 +107,9 @@ class Explorer:
             for name, (value, key) in bounds.items()
             if value is not None
         ]
-        taken = views_of(self.run, datum.x)[0]
-        return Inferred(code, q, exact, taken, self._decoded([code])[0], figures)
+        taken, mean = views_of(self.run, datum.x)[0], self._decoded([code])[0]
+        name = None if given is None else self.classes[given]
+        return Inferred(code, q, exact, taken, mean, figures, name)
 
     def walk(self, start: Any, end: Any) -> list[Step]:
         """From one code to another, one latent at a time.
@@ -273,12 +165,15 @@ class Explorer:
             label = self.classes.index(label) if label in self.classes else -1
         return whole("the class", label, 0, len(self.classes) - 1)
 
-    def _labels(self, datum: Datum, label: Any) -> Tensor | None:
-        """(1,) the label that p(z) is conditional on; None if it is on none."""
+    def _given(self, datum: Datum, label: Any) -> int | None:
+        """The class that p(z) is conditional on; None if it is on none."""
         if not self.classes and label is None:
             return None
         known = 0 if datum.label is None else datum.label
-        number = self._class(known if label is None else label)
+        return self._class(known if label is None else label)
+
+    def _labels(self, number: int) -> Tensor | None:
+        """(1,) the label of a class, as the prior takes it."""
         labels = model_labels(self.run.config, torch.tensor([number]), "the datum")
         return None if labels is None else labels.to(next(self.run.vae.parameters()).device)
 

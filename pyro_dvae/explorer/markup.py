@@ -16,6 +16,8 @@ _MOST_COLUMNS = 200
 """The largest number of columns that a table of rows shows."""
 _MOST_CATEGORIES = 64
 """The largest number of categories that a table of probabilities shows."""
+_MOST_WRITTEN = 12
+"""The largest number of latents of a code that stands below each step of a walk."""
 _SHADES = 8
 """The number of backgrounds of probabilities above 0."""
 
@@ -57,23 +59,33 @@ def steps(explorer: Explorer, walked: Sequence[Step], pixels: int) -> str:
         walked: the steps.
         pixels: the width of a picture in CSS pixels.
     """
+    whole = explorer.num_latents <= _MOST_WRITTEN
+    before = [walked[0], *walked]
+    names = [_changed(step, last, whole) for step, last in zip(walked, before, strict=False)]
     if not explorer.is_image:
-        named = [(f"{_changed(step)}: {code_text(step.code)}", step.mean) for step in walked]
+        codes = [f": {code_text(step.code)}" * whole for step in walked]
+        named = [
+            (name + code, step.mean) for name, code, step in zip(names, codes, walked, strict=True)
+        ]
         return _rows(explorer.columns, named)
     figures = []
-    for step in walked:
+    for name, step in zip(names, walked, strict=True):
         marked = Markup(" ").join(
             Markup("<mark>{}</mark>").format(k) if d == step.latent else escape(k)
             for d, k in enumerate(step.code)
         )
-        caption = Markup("{}<br>{}").format(_changed(step), marked)
+        caption = Markup("{}<br>{}").format(name, marked) if whole else escape(name)
         alt = f"The mean of p(x|z) at the code {code_text(step.code)}"
         figures.append(_figure(step.mean, alt, caption, pixels))
     return Markup('<div class="views">{}</div>').format(Markup("").join(figures))
 
 
-def _changed(step: Step) -> str:
-    return "start" if step.latent is None else f"z{step.latent + 1} changed"
+def _changed(step: Step, last: Step, whole: bool) -> str:
+    """What a step changes; with its categories, unless the whole code stands beside it."""
+    d = step.latent
+    if d is None:
+        return "start"
+    return f"z{d + 1} changed" if whole else f"z{d + 1}: {last.code[d]} → {step.code[d]}"
 
 
 def figures_table(inferred: Inferred) -> str:
@@ -87,7 +99,8 @@ def figures_table(inferred: Inferred) -> str:
             text = f"{figure.error:.2g}" if figure.error else "–"
             cells.append(Markup("<td>{}</td>").format(text))
         rows.append((figure.name, cells))
-    return _table("The ELBO and its parts", head, rows)
+    given = "" if inferred.given is None else f", given the class {inferred.given}"
+    return _table(f"The ELBO and its parts{given}", head, rows)
 
 
 def posterior_table(inferred: Inferred) -> str:

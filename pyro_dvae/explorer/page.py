@@ -77,12 +77,13 @@ def _choose(explorer: Explorer) -> tuple[list[Any], Any, Any]:
         named = [("mean of p(x|z)", mean), (f"a draw from p(x|z), seed {seed}", draw)]
         return [markup.views(explorer, named, _PIXELS)]
 
+    seen = ["seen"] * explorer.is_image  # stays in sight while a person scrolls
     with gr.Row():
-        with gr.Column(min_width=280):
+        with gr.Column(min_width=280, elem_classes=seen):
             told = gr.HTML(elem_classes="alert")
             shown = gr.HTML(decoded(0, *first)[0])
-            seed = gr.Number(0, label="Seed of the draw", precision=0, minimum=0)
         with gr.Column(min_width=280, elem_classes="latents"):
+            seed = gr.Number(0, label="Seed of the draw", precision=0, minimum=0)
             controls = [_control(explorer, d, k) for d, k in enumerate(first, 1)]
     ask, outputs = asked(decoded, 1), [told, shown]
     gr.on(
@@ -98,9 +99,12 @@ def _choose(explorer: Explorer) -> tuple[list[Any], Any, Any]:
 
 def _control(explorer: Explorer, d: int, k: int) -> Any:
     number = explorer.num_categories
+    names = explorer.class_categories if d == 1 else []
+    label = f"z{d}, the class" if names else f"z{d}"
     if number * explorer.num_latents <= _MOST_RADIOS:
-        return gr.Radio(list(range(number)), value=k, label=f"z{d}")
-    return gr.Slider(0, number - 1, value=k, step=1, label=f"z{d}")
+        choices = [(names[i] if i < len(names) else str(i), i) for i in range(number)]
+        return gr.Radio(choices, value=k, label=label)
+    return gr.Slider(0, number - 1, value=k, step=1, label=label, elem_classes="narrow")
 
 
 def _categories(explorer: Explorer, text: Any) -> list[int]:
@@ -170,13 +174,15 @@ def _sample(explorer: Explorer) -> None:
     def sampled(num: Any, s: Any, which: Any, y: Any) -> list[Any]:
         one = None if y == "all" else y
         found = explorer.sample(num, one, s, which != "draws from p(x|z)")
-        named = [(f"{i}" + f", {name}" * bool(name), view) for i, (view, name) in enumerate(found)]
+        named = [
+            (f"{i}" + f": class {name}" * bool(name), view) for i, (view, name) in enumerate(found)
+        ]
         return [markup.views(explorer, named, _SMALL)]
 
     told = gr.HTML(elem_classes="alert")
     shown = gr.HTML(sampled(16, 0, "", "all")[0])
     gr.on(
-        [button.click, label.input, kind.input],
+        [button.click, label.select, kind.input],
         asked(sampled, 1),
         [number, seed, kind, label],
         [told, shown],

@@ -142,6 +142,8 @@ def _number(name: str, cell: Any) -> float:
 
 def _told(value: Any) -> str:
     """What came, in few characters."""
+    if value is None:
+        return "nothing"
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return f"a {type(value).__name__}"
     if isinstance(value, int) and abs(value) > 2**64:

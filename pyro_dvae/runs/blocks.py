@@ -149,5 +149,4 @@ def sample_labels(config: Config, num: int, label: int | None = None) -> Tensor 
         return None
     if label is not None:
         return torch.full((num,), label)
-    each = max(1, num // config.num_classes)
-    return (torch.arange(num) // each).clamp(max=config.num_classes - 1)
+    return torch.arange(num) * config.num_classes // max(num, config.num_classes)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from browser.browsing import Browser, faults, overflow
-from reports.made import runs
+from reports.made import runs, train
 
 from pyro_dvae.runs import load_run
 
@@ -29,13 +29,18 @@ TABS = ("Choose", "Encode", "Walk", "Sample")
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The addresses of a page of images and of one of a table."""
+    """The addresses of a page of images, of one of a table, and of one of many latents given y."""
     pytest.importorskip("gradio", reason="gradio is not here: pip install '.[explore]'")
     from pyro_dvae.explorer import serve
 
     torch.set_default_dtype(torch.float32)
+    folders = runs(tmp_path_factory)
+    images = folders["images"].parent
+    wide = {"prior": "conditional", "num_latents": 64, "num_categories": 5}
+    many = train(images / "many", images / "x.npz", test=30, validation=20, **wide)
     pages = {
-        name: serve(load_run(folder), port=None) for name, folder in runs(tmp_path_factory).items()
+        name: serve(load_run(folder), port=None)
+        for name, folder in {**folders, "many": many}.items()
     }
     yield {name: page.local_url for name, page in pages.items()}
     for page in pages.values():
@@ -73,7 +78,12 @@ def answered(page: Any, act: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "screen", "scheme"),
-    [("images", "phone", "light"), ("table", "phone", "dark"), ("table", "desk", "light")],
+    [
+        ("images", "phone", "light"),
+        ("table", "phone", "dark"),
+        ("table", "desk", "light"),
+        ("many", "phone", "dark"),
+    ],
 )
 def test_everybody_can_use_all_tabs(visit: Any, name: str, screen: str, scheme: str) -> None:
     page = visit(name, TABS[0], screen=screen, scheme=scheme)
@@ -168,6 +178,38 @@ def test_an_image_is_uploaded(visit: Any, tmp_path: Path) -> None:
     (tmp_path / "no.png").write_bytes(b"no image")
     chooser.set_input_files(tmp_path / "no.png")
     page.get_by_text("Expected an image that the browser can open").wait_for()
+
+
+def test_a_class_is_chosen(visit: Any) -> None:
+    page = visit("many", "Encode")
+    title = page.locator("caption:visible", has_text="given the class")
+    known = title.inner_text()
+    before = figures(page)
+    chosen = "0" if known.endswith("1") else "1"
+    for choice, expected in (
+        (chosen, f"The ELBO and its parts, given the class {chosen}"),
+        ("of the datum", known),
+    ):
+        page.get_by_label("Class y of p(z|y)").locator("visible=true").click()
+        option = page.get_by_role("option", name=choice, exact=True)
+        answered(page, option.click)
+        title.filter(has_text=expected).wait_for()
+        assert (figures(page) == before) == (choice == "of the datum")
+    draw(page)  # a drawing has no class
+    title.filter(has_text="given the class 0").wait_for()
+
+
+def test_pictures_stay_in_sight_beside_many_latents(visit: Any) -> None:
+    page = visit("many", "Choose", screen="phone")
+    last = page.get_by_role("spinbutton", name=re.compile("z64"))
+    last.scroll_into_view_if_needed()
+    before = source(page, "mean of p(x|z)")
+    box = page.get_by_role("img", name="mean of p(x|z)").bounding_box()
+    assert 0 <= box["y"] < 200
+    value = int(last.input_value())
+    last.fill(str((value + 1) % 5))
+    answered(page, lambda: last.press("Tab"))
+    assert source(page, "mean of p(x|z)") != before
 
 
 def test_a_row_is_written(visit: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 from reports.made import HOSTILE, image_run, runs
 
 from pyro_dvae.codes import enumerate_codes, one_hot
-from pyro_dvae.evaluation import exact_terms
+from pyro_dvae.evaluation import evaluate, exact_terms
 from pyro_dvae.explorer import Explorer
 from pyro_dvae.runs import load_run
 
@@ -75,6 +75,28 @@ def test_what_is_inferred_is_what_the_model_says(explorer: Explorer) -> None:
     assert sum(figures[name] for name in parts) == pytest.approx(figures["ELBO"], abs=1e-6)
 
 
+def test_figures_of_all_data_have_the_means_of_the_evaluation(explorer: Explorer) -> None:
+    assert explorer.rows is not None
+    found = [explorer.infer(explorer.datum(n)) for n in range(explorer.num_data)]
+    expected = evaluate(explorer.run.vae, explorer.rows.x)
+    for i, nats in ((0, expected.elbo), (-1, expected.log_marginal)):
+        assert found[0].figures[i].name == ("ELBO" if i == 0 else "log p(x)")
+        mean = sum(each.figures[i].nats for each in found) / len(found)
+        assert mean == pytest.approx(nats, abs=1e-4)
+
+
+def test_z1_is_named_after_the_classes_it_learns(tmp_path: Path) -> None:
+    from reports.made import train
+
+    image_run(tmp_path)
+    torch.set_default_dtype(torch.float32)
+    partly = train(tmp_path / "partly", tmp_path / "x.npz", labels="labels", alpha=1.0)
+    explorer = Explorer(load_run(partly))
+    assert explorer.class_categories[:2] == ["0", "1"]
+    assert explorer.classes == []
+    assert explorer.infer(explorer.datum(0)).given is None
+
+
 def test_too_many_codes_are_drawn_from(tmp_path: Path) -> None:
     torch.set_default_dtype(torch.float32)
     explorer = Explorer(load_run(image_run(tmp_path / "wide", num_latents=64)))
@@ -132,11 +154,15 @@ def test_samples_have_their_labels(tmp_path: Path) -> None:
     explorer = Explorer(load_run(_conditional(tmp_path, train)))
     assert explorer.classes == ["0", "1"]
     assert [name for _, name in explorer.sample(6)] == ["0", "0", "0", "1", "1", "1"]
+    assert [name for _, name in explorer.sample(5)] == ["0", "0", "0", "1", "1"]
     assert [name for _, name in explorer.sample(3, label="1")] == ["1"] * 3
     datum = explorer.datum(0)
     elbos = [explorer.infer(datum, label).figures[0].nats for label in (None, "0", "1")]
     assert elbos[0] == elbos[1 + (datum.label or 0)]
     assert elbos[1] != elbos[2]
+    assert explorer.infer(datum).given == str(datum.label)
+    assert explorer.infer(datum, "1").given == "1"
+    assert explorer.infer(explorer.drawn(explorer.digits(datum))).given == "0"
     with pytest.raises(ValueError, match="class"):
         explorer.infer(datum, "2")
 
