@@ -12,6 +12,7 @@ import typer
 
 from .errors import fail, user_errors
 from .figures import datum_name, progress_of, setting, stored_figures, values
+from .groups import group_content, group_lines, setting_names
 from .options import JsonOption, PartName, PartOption
 from .tables import aligned, figure
 
@@ -62,6 +63,15 @@ def compare(
     ],
     split: PartOption = PartName.test,
     as_json: JsonOption = False,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTINGS",
+            help="Compare groups of runs over their seeds: the runs with the same values of these "
+            "options of fit, with commas between, are one group. The table has the mean of the "
+            "ELBO, its standard deviation, and the difference to the best group, seed by seed.",
+        ),
+    ] = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -76,6 +86,7 @@ def compare(
     Example: pdvae compare runs/* --split test
     """
     part = split.value
+    names = None if by is None else setting_names(by)
     with user_errors():
         rows = [_read(folder, part) for folder in runs]
     differences = _differences(rows)
@@ -84,6 +95,9 @@ def compare(
             f"Expected runs that can be compared; got {'; '.join(differences)}. Leave some out, "
             "or pass --force."
         )
+    if names is not None:
+        _print_groups(rows, names, part, as_json)
+        return
     rows.sort(key=lambda row: math.inf if row.scores is None else -row.scores.elbo)
     for row in rows:
         other = [
@@ -101,6 +115,22 @@ def compare(
         print(_table(rows))
         for remark in remarks:
             print(remark)
+
+
+def _print_groups(rows: list[Row], by: list[str], part: str, as_json: bool) -> None:
+    from pyro_dvae.runs import group_runs
+
+    runs = [row.run for row in rows]
+    with user_errors():
+        groups = group_runs(runs, by, part=part)
+    if not groups:
+        fail(f"Expected runs with {part} figures of their weights; got none. {rows[0].notes[-1]}.")
+    if as_json:
+        print(json.dumps({"part": part, "by": by, "groups": group_content(groups)}))
+        return
+    print(f"{part} ELBO, nats per {rows[0].datum}, best mean first")
+    for line in group_lines(groups, runs, part):
+        print(line)
 
 
 def _read(folder: Path, part: str) -> Row:

@@ -11,6 +11,7 @@ from pyro_dvae.evaluation.anomaly import (
 )
 from pyro_dvae.evaluation.evaluation import evaluate, evaluate_with_terms
 from pyro_dvae.evaluation.figures import Evaluation
+from pyro_dvae.evaluation.groups import LEVEL, GroupFigures, compare_groups
 from pyro_dvae.evaluation.imputation import impute, impute_blocks
 from pyro_dvae.evaluation.incomplete import sums_over_codes
 from pyro_dvae.evaluation.inference import (
@@ -37,6 +38,7 @@ from pyro_dvae.evaluation.usage import ACTIVE_INFORMATION, describe_collapse, de
 
 __all__ = [
     "ACTIVE_INFORMATION",
+    "LEVEL",
     "MAX_CODES",
     "MAX_SUMMED_CODES",
     "PROFILE_HEADER",
@@ -45,6 +47,7 @@ __all__ = [
     "AnomalyScore",
     "DatumTerms",
     "Evaluation",
+    "GroupFigures",
     "Inference",
     "Mixture",
     "PosteriorName",
@@ -57,6 +60,7 @@ __all__ = [
     "annealed_bound",
     "anomaly_scorer",
     "anomaly_scores",
+    "compare_groups",
     "conditional_surprise",
     "datum_scores",
     "datum_terms",

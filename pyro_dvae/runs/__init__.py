@@ -24,6 +24,7 @@ from pyro_dvae.runs.filled import (
     num_missing,
     predict_rows,
 )
+from pyro_dvae.runs.grouped import RunGroup, group_runs
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.log import (
     METRICS,
@@ -75,6 +76,7 @@ __all__ = [
     "NamedRows",
     "PreparedRows",
     "Run",
+    "RunGroup",
     "RunInfo",
     "RunTrainer",
     "Scores",
@@ -99,6 +101,7 @@ __all__ = [
     "fill_blocks",
     "fill_rows",
     "filled_table",
+    "group_runs",
     "inspect_run",
     "is_image",
     "is_nominal",

@@ -340,6 +340,55 @@ def test_compare_is_one_table_best_first(pdvae: Run) -> None:
     assert content["runs"][0]["settings"]["learning_rate"] == 0.01
 
 
+def test_compare_by_settings_shows_groups_over_seeds(pdvae: Run) -> None:
+    for seed, less in enumerate((1.0, 0.5, 0.6)):
+        for estimator, elbo in (("rloo", -90.0), ("vimco", -90.0 - less)):
+            folder = f"{estimator}{seed}"
+            _untrained(folder, estimator=estimator, seed=seed, epochs=0)
+            _figures(folder, elbo + seed)
+    _untrained("without", estimator="vimco", seed=9, epochs=0)
+    folders = [str(path) for path in sorted(Path().glob("*[o0-9t]")) if path.name != "run"]
+    status, out, err = pdvae("compare", *folders, "--by", "estimator,lr")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "test ELBO, nats per image, best mean first"
+    rows = [line.split(maxsplit=9) for line in lines[1:4]]
+    assert rows[0][:3] == ["estimator", "lr", "runs"]
+    assert rows[1] == ["rloo", "0.001", "3", "3", "-89.000", "1.000", "-", "-", "-", "best"]
+    assert rows[2][:3] == ["vimco", "0.001", "3"]
+    assert rows[2][6:] == ["-0.700", "0.153", "3", "worse"]  # sqrt(0.14 / (3 * 2))
+    assert lines[-1] == "left out, without test figures of their weights: without"
+    content = json.loads(pdvae("compare", *folders, "--by", "estimator", "--json")[1])
+    assert content["by"] == ["estimator"]
+    assert [group["settings"] for group in content["groups"]] == [
+        {"estimator": "rloo"},
+        {"estimator": "vimco"},
+    ]
+    assert content["groups"][1]["difference"] == pytest.approx(-0.7)
+    _, out, _ = pdvae("compare", *folders, "--by", "lr")
+    assert "the runs of a group differ in estimator too" in out
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ("seed", "Expected --by as options with commas between; got 'seed'."),
+        ("lr,nothing", "Expected --by as options with commas between; got 'nothing'."),
+    ],
+)
+def test_compare_by_what_is_no_setting(pdvae: Run, by: str, told: str) -> None:
+    status, out, err = pdvae("compare", "run", "--by", by)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"pdvae: {told}")
+
+
+def test_compare_by_without_figures(pdvae: Run) -> None:
+    _untrained("without", epochs=0)
+    status, _, err = pdvae("compare", "without", "--by", "lr")
+    assert status == 2
+    assert "runs with test figures of their weights; got none" in err
+
+
 def test_compare_shows_a_real_run(pdvae: Run) -> None:
     status, out, _ = pdvae("compare", "run")
     assert status == 0
