@@ -6,8 +6,9 @@ never fetch them. All of it is refused here, before Gradio sees it.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -23,8 +24,15 @@ _READ_EXACT = (
     *("/gradio_api/app_id", "/gradio_api/login_check"),
 )
 _ASKED = "/gradio_api/run/"
+_BY_NUMBER = "predict"
+"""What follows `_ASKED` where the body has the number of the question. Else it is the name."""
+_BUSY = "Expected fewer questions at once. Ask again."
 _MOST_AT_ONCE = 32
 """The largest number of questions that wait or are answered."""
+_MOST_READ = 128
+"""The largest number of questions that are being read."""
+_MOST_SECONDS = 10.0
+"""How long a question may take to arrive."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -34,13 +42,21 @@ class Guard:
     Args:
         app: Gradio's.
         most_bytes: the largest question, in bytes.
+        questions: the name or the number of a question -> how many values it takes.
         own_hosts: the names that requests may call this server by; None for any. It keeps pages of
             other sites, whose name was made to stand for this machine, from asking.
     """
 
-    def __init__(self, app: App, most_bytes: int, own_hosts: Sequence[str] | None) -> None:
-        self.app, self.most_bytes, self.own_hosts = app, most_bytes, own_hosts
-        self._at_once = 0
+    def __init__(
+        self,
+        app: App,
+        most_bytes: int,
+        questions: Mapping[str | int, int],
+        own_hosts: Sequence[str] | None,
+    ) -> None:
+        self.app, self.most_bytes, self.questions = app, most_bytes, questions
+        self.own_hosts = own_hosts
+        self._at_once = self._num_read = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let Gradio answer it."""
@@ -69,16 +85,20 @@ class Guard:
         if not length.isdigit() or len(length) > 12 or int(length) > self.most_bytes:
             await _refuse(send, 413, f"Expected at most {self.most_bytes} bytes.")
             return
+        if self._num_read >= _MOST_READ:
+            await _refuse(send, 503, _BUSY)
+            return
+        body = await self._read(receive)
+        name = scope["path"].removeprefix(_ASKED)
+        question = None if body is None else question_of(body, name, self.questions)
+        if question is None:
+            await _refuse(send, 400, "Expected a question of the page.")
+            return
         if self._at_once >= _MOST_AT_ONCE:
-            await _refuse(send, 503, "Expected fewer questions at once. Ask again.")
+            await _refuse(send, 503, _BUSY)
             return
         self._at_once += 1
         try:
-            body = await _body(receive, self.most_bytes)
-            question = None if body is None else question_of(body)
-            if question is None:
-                await _refuse(send, 400, "Expected a question of the page.")
-                return
             kept = [
                 (name, value)
                 for name, value in scope["headers"]
@@ -89,26 +109,48 @@ class Guard:
         finally:
             self._at_once -= 1
 
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The body of a question; None if it does not arrive, which keeps no other from it."""
+        self._num_read += 1
+        try:
+            return await asyncio.wait_for(_body(receive, self.most_bytes), _MOST_SECONDS)
+        except asyncio.TimeoutError:
+            return None
+        finally:
+            self._num_read -= 1
 
-def guard_of(most_bytes: int, host: str) -> dict[str, Any]:
+
+def guard_of(most_bytes: int, host: str, page: Any) -> dict[str, Any]:
     """The arguments of `Guard` for a server.
 
     Args:
         most_bytes: the largest question, in bytes.
         host: the address that the server listens at.
+        page: the `gradio.Blocks` that is served.
     """
+    numbered = {number: len(fn.inputs) for number, fn in page.fns.items()}
+    named = {
+        fn.api_name: len(fn.inputs) for fn in page.fns.values() if fn.api_visibility == "public"
+    }
     is_own = host in ("127.0.0.1", "localhost", "::1")
-    return {"most_bytes": most_bytes, "own_hosts": _LOOPBACK if is_own else None}
+    return {
+        "most_bytes": most_bytes,
+        "questions": {**numbered, **named},
+        "own_hosts": _LOOPBACK if is_own else None,
+    }
 
 
-def question_of(body: bytes) -> bytes | None:
+def question_of(body: bytes, name: str, questions: Mapping[str | int, int]) -> bytes | None:
     """A question as Gradio takes it, without all that no question of the page has; None for others.
 
-    The data are texts, numbers and flat lists of these. So none can name a file or an address,
-    which Gradio would open. Without the name of a session, the server remembers nothing.
+    The data are as many values as it takes: texts, numbers and flat lists of these. So none can
+    name a file or an address, which Gradio would open. Without the name of a session, the server
+    remembers nothing.
 
     Args:
         body: JSON.
+        name: the name of the question, or `_BY_NUMBER`.
+        questions: the name or the number of a question -> how many values it takes.
     """
     try:
         asked = json.loads(body)
@@ -116,17 +158,16 @@ def question_of(body: bytes) -> bytes | None:
         return None
     if not isinstance(asked, dict) or not isinstance(asked.get("data"), list):
         return None
-    data, number = asked["data"], asked.get("fn_index")
-    if not all(
+    data = asked["data"]
+    key = asked.get("fn_index") if name == _BY_NUMBER else name
+    if type(key) is not (int if name == _BY_NUMBER else str):
+        return None
+    if len(data) != questions.get(key, -1) or not all(
         _is_plain(value) or (isinstance(value, list) and all(map(_is_plain, value)))
         for value in data
     ):
         return None
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
-        return None
-    if number is not None and not 0 <= number < 1000:
-        return None
-    return json.dumps({"data": data} | ({} if number is None else {"fn_index": number})).encode()
+    return json.dumps({"data": data} | ({"fn_index": key} if name == _BY_NUMBER else {})).encode()
 
 
 def _is_plain(value: Any) -> bool:

@@ -63,7 +63,7 @@ def serve(
     blocks = page(explorer)
     # Two digits per value of an image; the cells of a row have names of at most 200 characters.
     most = 2**16 + 64 * math.prod(run.event_shape)
-    arguments = guard_of(most, host)
+    arguments = guard_of(most, host, blocks)
     blocks.launch(
         server_name=host,
         server_port=port,
