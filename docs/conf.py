@@ -53,7 +53,6 @@ nb_execution_timeout = 600
 nb_execution_in_temp = True
 nb_merge_streams = True
 kernel.prepare(Path(tempfile.mkdtemp(prefix="pyro-dvae-docs-")), HERE.parent)
-os.environ["OMP_NUM_THREADS"] = "1"  # one thread is as fast on such small models
 
 # Formulas are drawn by MathJax from a public server. To read the pages without a network, run
 # `npm install mathjax@3`, and name its file es5/tex-svg.js, which needs no other, at build time.
