@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import fields
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,7 +19,8 @@ from .events import require_tensorboard
 from .figures import datum_name, scanned
 from .figures import values as values_of
 from .options import DEFAULTS, Device
-from .reading import READING, amount, number_range, reading, widths
+from .processes import is_restart, join, may_restart
+from .reading import READING, amount, number_range, reading, seconds, widths
 from .rows import say_what_is_trusted
 from .train import train
 
@@ -85,6 +87,7 @@ def fit(
     group_copies: fit_data_options.GroupCopiesOption = DEFAULTS.group_copies,
     drop_copies: fit_data_options.DropCopiesOption = DEFAULTS.drop_copies,
     resume: fit_options.ResumeOption = None,
+    max_time: fit_options.MaxTimeOption = None,
     log_every: fit_options.LogEveryOption = 0,
     tensorboard: fit_options.TensorboardOption = False,
     seed: options.SeedOption = DEFAULTS.seed,
@@ -112,21 +115,38 @@ def _train(
     trust_code: bool,
     log_every: int,
     tensorboard: bool,
+    max_time: str | None,
     **_: Any,
 ) -> None:
     """Train with the settings that the arguments of the command line name."""
+    start, limit = monotonic(), seconds(max_time)
     _check(resume, run_dir, log_every, tensorboard)
+    from pyro_dvae.runs import CONFIG
+
+    if resume is None and run_dir is not None and is_restart() and (run_dir / CONFIG).is_file():
+        resume, data, named = run_dir, None, {}  # the run has the settings of this command
     with user_errors():
         if resume is None:
             training = _new(run_dir, data, data_dir, named, device, arguments)
         else:
             training = _resumed(resume, data, data_dir, named, device, trust_code)
-    train(training, _starts(training), log_every=log_every, tensorboard=tensorboard)
+    train(
+        training,
+        _starts(training),
+        log_every=log_every,
+        tensorboard=tensorboard,
+        max_seconds=limit - (monotonic() - start),
+    )
 
 
 def _check(resume: Path | None, run_dir: Path | None, log_every: int, tensorboard: bool) -> None:
     if resume is not None and run_dir is not None:
         fail(f"Expected a new run folder or --resume; got both, {run_dir}. Leave one out.")
+    if resume is None and run_dir is None and may_restart():
+        fail(
+            "Expected the name of a run folder with torchrun --max-restarts; got none, so that a "
+            "restart could not find it. Name one."
+        )
     if log_every < 0:
         fail(f"Expected --log-every of at least 0; got {log_every}. Raise it.")
     if tensorboard:
@@ -177,7 +197,7 @@ def _new(
 
     from .devices import pick_device
 
-    target = pick_device(device)
+    target = join(pick_device(device))
     settings = {name: value for name, value in named.items() if name in _SETTINGS}
     Config(**settings)  # so that a bad setting is reported before the data are read
     how = {name: value for name, value in named.items() if name in READING}
@@ -215,7 +235,7 @@ def _resumed(
 
     from .devices import pick_device
 
-    target = pick_device(device)
+    target = join(pick_device(device))
     if trust_code:
         say_what_is_trusted(folder)
     return resume_run(

@@ -202,6 +202,14 @@ ResumeOption = Annotated[
         help="The folder of a run to continue. It keeps its settings; only --epochs may be larger."
     ),
 ]
+MaxTimeOption = Annotated[
+    str | None,
+    run_option(
+        metavar="[D-]H:MM:SS",
+        help="Save the run and stop after this time, with exit status 75. Continue with --resume.",
+        show_default=False,
+    ),
+]
 LogEveryOption = Annotated[
     int,
     run_option(

@@ -22,6 +22,7 @@ from .help import Command
 from .impute import impute
 from .info import info
 from .predict import predict
+from .processes import one_voice
 from .reconstruct import reconstruct
 from .report import report
 from .sample import sample
@@ -99,8 +100,8 @@ def _run(args: list[str] | None) -> int:
         complain("Expected Python with its docstrings, which Pyro reads; got -OO. Use -O.")
         return 2
     try:
-        with warnings_in_lines():
-            given = sys.argv[1:] if args is None else args
+        given = sys.argv[1:] if args is None else args
+        with warnings_in_lines(), one_voice(list(given)):
             status = app(args, prog_name="pdvae", standalone_mode=False, obj=list(given))
     except CommandError as error:
         complain(str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from typing import Any
 
 from .errors import fail
@@ -45,6 +46,18 @@ def number_range(text: str | None) -> tuple[float, float] | None:
         return low, high
     except ValueError:
         fail(f"Expected --range as LOW,HIGH; got {text!r}. Try 0,1.")
+
+
+def seconds(text: str | None) -> float:
+    """The seconds in a time such as "3:50:00" or "1-12:00:00", as SLURM writes it."""
+    if text is None:
+        return math.inf
+    days, by, clock = text.rpartition("-")
+    parts = [days or "0", *clock.split(":")] if not by or days else []
+    if len(parts) != 4 or not all(part.isdecimal() for part in parts):
+        fail(f"Expected --max-time as H:MM:SS, or D-H:MM:SS; got {text!r}. Try 3:50:00.")
+    day, hour, minute, second = map(int, parts)
+    return ((day * 24 + hour) * 60 + minute) * 60 + second
 
 
 def amount(option: str, text: str | None) -> float | str | None:

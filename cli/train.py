@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -13,7 +14,8 @@ from .errors import CommandError
 from .events import add_epoch, event_log
 from .figures import datum_name, dead_parts, print_figures
 from .pictures import draw
-from .signals import Signals, StopRequest
+from .processes import is_first, wait_for_first
+from .signals import STOPPED, Signals, StopRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +34,12 @@ _GUIDE = "training the encoder alone by the ELBO, all else fixed"
 
 
 def train(
-    training: RunTrainer, starts: str, *, log_every: int = 0, tensorboard: bool = False
+    training: RunTrainer,
+    starts: str,
+    *,
+    log_every: int = 0,
+    tensorboard: bool = False,
+    max_seconds: float = math.inf,
 ) -> Evaluation | None:
     """Train, evaluate the best weights on the test data, print and draw.
 
@@ -41,11 +48,13 @@ def train(
         starts: the line that says what is trained, printed when the folder is locked.
         log_every: steps between lines in the metrics beside those of the epochs; 0 for none.
         tensorboard: whether to write event files too.
+        max_seconds: save and stop after this many seconds.
 
     Returns:
         The figures of the test data; None where there are none.
     """
     from pyro_dvae.data import DataError
+    from pyro_dvae.training import ProcessError
 
     folder = training.folder
     kept = f"What was saved before stays in {folder}."
@@ -56,9 +65,11 @@ def train(
             except ValueError as error:
                 raise CommandError(str(error)) from error
             print(starts)
-            _run(training, log_every, tensorboard)
+            _run(training, log_every, tensorboard, max_seconds)
             return _finish(training)
     except (OSError, DataError) as error:  # a full disk, or a file of data that was whole before
+        raise CommandError(f"{str(error).rstrip('.')}. {kept}", 1) from error
+    except ProcessError as error:
         raise CommandError(f"{str(error).rstrip('.')}. {kept}", 1) from error
     except FloatingPointError as error:
         raise CommandError(f"{error} The last good weights stay in {folder}.", 1) from error
@@ -69,7 +80,7 @@ def train(
         ) from None
 
 
-def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
+def _run(training: RunTrainer, log_every: int, tensorboard: bool, max_seconds: float) -> None:
     from pyro_dvae.runs import estimator_of
     from pyro_dvae.training import Progress
 
@@ -78,20 +89,26 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
     if training.is_of_guide:
         print(_GUIDE)
-    events = event_log(training.folder, trainer.epoch + 1) if tensorboard else None
+    writes_events = tensorboard and is_first()
+    events = event_log(training.folder, trainer.epoch + 1) if writes_events else None
     by_elbo = training.is_of_guide or not training.keeps_state
     value = "ELBO" if by_elbo else estimator_of(config.estimator).value
     datum = datum_name(training.event_shape)
     bar = Progress(training.last_epoch, trainer.epoch, value, datum, for_a_bar(sys.stdout))
     pictures = _Pictures(training)
-    with Signals() as signals, bar as progress:
+    with Signals(max_seconds, quiet=not is_first()) as signals, bar as progress:
 
         def on_step(step: int, steps: int) -> None:
             progress.step(step, steps)
             if events is not None and log_every and step % log_every == 0:
                 trainer = training.trainer
                 events.add_scalar("ELBO/steps", trainer.train_elbo, trainer.epoch * steps + step)
-            signals.check()
+            stop_if_asked()
+
+        def stop_if_asked() -> None:
+            status = signals.status
+            if training.trainer.agree_to_stop(status is not None):
+                raise StopRequest(status or STOPPED)  # another process was asked
 
         def on_guide() -> None:
             _say_if_stopped(training.trainer.epoch, config.epochs, config.patience)
@@ -103,11 +120,12 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool) -> None:
                 progress.epoch(record)
                 if events is not None:
                     add_epoch(events, record)
-                signals.check()
+                stop_if_asked()
                 pictures.after(record)
         except StopRequest as stop:
             training.save()
             pictures.stop()
+            wait_for_first()
             raise CommandError(_stopped(training), stop.status) from None
     _say_if_stopped(training.trainer.epoch, training.last_epoch, config.patience)
 
@@ -174,7 +192,7 @@ class _Pictures:
 
 
 def _draw(training: RunTrainer, *, quiet: bool = False) -> None:
-    """Draw the pictures of the weights that the model has.
+    """Draw the pictures of the weights that the model has, in process 0.
 
     Args:
         training: the run.
@@ -182,6 +200,8 @@ def _draw(training: RunTrainer, *, quiet: bool = False) -> None:
     """
     from pyro_dvae.runs import example_images, sample_grid, shade_of
 
+    if not is_first():
+        return
     run, seed = training.run, training.config.seed
     folder, shape, config = run.folder, run.event_shape, run.config
 

@@ -133,6 +133,7 @@ ROOMS: dict[str, set[str]] = {
         "networks",
         "posteriors",
         "priors",
+        "processes",
         "recipe",
         "semi_supervised",
         "specs",

@@ -11,6 +11,7 @@ from types import TracebackType
 from pyro_dvae._version import __version__
 from pyro_dvae.data import Splits
 from pyro_dvae.evaluation import Evaluation, evaluate
+from pyro_dvae.processes import done_by_first, rank
 from pyro_dvae.runs.beside import with_simple_models
 from pyro_dvae.runs.checkpoints import (
     GUIDE_STATE,
@@ -45,6 +46,9 @@ class RunTrainer:
             for record in training.epochs():
                 print(record)
             print(training.finish())
+
+    In a process group, each process makes one of the same arguments, in the same folder. They train
+    one model, and process 0 writes.
 
     Inside `with` no other process can write into the folder. It holds the settings and the first
     weights before the first step; after every epoch its metrics, the best weights, and the state
@@ -93,13 +97,12 @@ class RunTrainer:
             OSError: a file cannot be written.
         """
         with ExitStack() as held:
-            held.enter_context(only_writer(self.folder))
+            done_by_first(lambda: held.enter_context(only_writer(self.folder)))
             if self.resume:
                 self._continue()
             else:
-                write_weights(self.folder, self.trainer.vae.state_dict(), epoch=0)
-                self.save()
-            write_config(self.folder, self.data, self.event_shape)
+                done_by_first(self._begin)
+            done_by_first(lambda: write_config(self.folder, self.data, self.event_shape))
             self._held = held.pop_all()
         return self
 
@@ -112,6 +115,10 @@ class RunTrainer:
         """Let go of the folder's lock."""
         self._held.close()
 
+    def _begin(self) -> None:
+        write_weights(self.folder, self.trainer.vae.state_dict(), epoch=0)
+        self.save()
+
     def _continue(self) -> None:
         trainer = self.trainer
         trainer.load_state_dict(read_state(self.folder))
@@ -123,23 +130,25 @@ class RunTrainer:
         read_evaluation(self.folder)  # whose damage would only tell at the end
         if self.config.guide_epochs:
             self._continue_guide()
-        lines = rewind_metrics(self.folder, self.trainer.epoch, self.trainer.step)
+        at = self.trainer.epoch, self.trainer.step
+        lines = done_by_first(lambda: rewind_metrics(self.folder, *at))
         self.records = epoch_records(self.folder, lines)
 
     def _continue_guide(self) -> None:
         """Go on with the epochs of the guide; or drop them, if the model is trained further."""
         trainer, state = self.trainer, self.folder / GUIDE_STATE
         if not trainer.is_over(self.config.epochs, self.config.patience):
-            state.unlink(missing_ok=True)
-            if trainer.best is not None:
+            if rank() == 0:
+                state.unlink(missing_ok=True)
+            if trainer.best is not None and rank() == 0:
                 write_weights(self.folder, trainer.best_weights, trainer.best.epoch)
         elif state.exists():
             self.trainer = GuideEpochs(trainer)
             self.trainer.load_state_dict(read_state(self.folder, GUIDE_STATE))
 
     def save(self) -> None:
-        """Write the state to continue from, after any step or epoch."""
-        if self.keeps_state:
+        """Write the state to continue from, after any step or epoch; process 0 writes it."""
+        if self.keeps_state and rank() == 0:
             name = GUIDE_STATE if self.is_of_guide else STATE
             write_state(self.folder, self.trainer.state_dict(), name)
 
@@ -180,7 +189,7 @@ class RunTrainer:
         """
 
         def after_step(step: int, steps: int) -> None:
-            if log_every and step % log_every == 0:
+            if log_every and step % log_every == 0 and rank() == 0:
                 trainer = self.trainer
                 line = {"epoch": trainer.epoch + 1, "step": step, "train_elbo": trainer.train_elbo}
                 append_metrics(self.folder, line)
@@ -200,23 +209,24 @@ class RunTrainer:
         trainer, patience = self.trainer, self.config.patience
         for record in trainer.run(self.last_epoch, patience=patience, on_step=after_step):
             self.records.append(record)
-            append_metrics(self.folder, vars(record))
-            if record.is_best:
-                write_weights(self.folder, trainer.best_weights, record.epoch)
-            self.save()
+            if rank() == 0:
+                append_metrics(self.folder, vars(record))
+                if record.is_best:
+                    write_weights(self.folder, trainer.best_weights, record.epoch)
+                self.save()
             yield record
 
     def finish(self) -> Evaluation | None:
         """Give the model its best weights, evaluate them on the test data, and store the figures.
 
         Returns:
-            The figures; None where there are no test data.
+            The figures; None where there are no test data, and in other processes than 0.
 
         Warns:
             UserWarning: the figures cannot be stored, for `evaluation.json` is damaged.
         """
         self.trainer.keep_best()
-        if self.splits.test is None:
+        if self.splits.test is None or rank() > 0:
             return None
         x, labels = model_batch(self.config, self.splits, "test", self.trainer.device)
         scores = evaluate(self.trainer.vae, x, labels, seed=self.config.seed)

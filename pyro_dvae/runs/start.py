@@ -14,6 +14,7 @@ import torch
 from pyro.infer import ELBO
 
 from pyro_dvae.data import Scan, Source, Splits, given_kinds, only_seen, with_categories
+from pyro_dvae.processes import done_by_first
 from pyro_dvae.runs.checkpoints import GUIDE_STATE, STATE, create_run
 from pyro_dvae.runs.config import Config, build_elbo, build_vae
 from pyro_dvae.runs.labelled import data_per_label, with_copies
@@ -93,7 +94,8 @@ def start_run(
         config = replace(config, num_particles=particles, annealing=trainer.annealing)
     data = replace(data, config=config)
     codes = f"d{config.num_latents}k{config.num_categories}"
-    path = create_run(folder, f"{file_stem(source.name)}-{codes}-{file_stem(config.estimator)}")
+    name = f"{file_stem(source.name)}-{codes}-{file_stem(config.estimator)}"
+    path = done_by_first(lambda: create_run(folder, name))
     return RunTrainer(path, trainer, _counted(data, source, splits, trainer), splits)
 
 

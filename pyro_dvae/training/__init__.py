@@ -1,5 +1,6 @@
 """Training: the loop, the gradient of a step, its state, and the second stage."""
 
+from pyro_dvae.processes import ProcessError
 from pyro_dvae.training.batches import Batch, TrainingData
 from pyro_dvae.training.fitting import fit
 from pyro_dvae.training.labelled import RepeatedLabels
@@ -21,6 +22,7 @@ __all__ = [
     "EpochRecord",
     "GuideTrainer",
     "PriorTrainer",
+    "ProcessError",
     "Progress",
     "RepeatedLabels",
     "Trainer",
