@@ -153,7 +153,7 @@ def samples(reported: Reported) -> Section | None:
         text += " A column of categories has its most probable level."
         more = len(header) - len(column_names(reported.run.data, reported.run.event_shape))
         block = Table(
-            "Samples",
+            "Sampled rows",
             ["sample", *header[:_MOST_COLUMNS]],
             rows_of,
             left=[*range(1, 1 + more), *(i + more for i in word_columns(reported))],
