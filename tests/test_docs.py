@@ -43,6 +43,10 @@ def test_options_exist(page: Path) -> None:
     for script in (ROOT / "examples").rglob("*.py"):
         known |= set(re.findall(r"--[a-z][\w-]+", script.read_text(encoding="utf-8")))
     known |= {"--no-deps", "--no-index", "--only-binary", "--target"}  # pip's
+    known |= {"--standalone", "--nnodes", "--nproc-per-node", "--max-restarts"}  # torchrun's
+    known |= {"--rdzv-id", "--rdzv-backend", "--rdzv-endpoint"}
+    known |= {"--nodes", "--ntasks-per-node", "--gpus-per-node", "--requeue"}  # SLURM's
+    known |= {"--array", "--signal", "--time"}
     text = (ROOT / page).read_text(encoding="utf-8")
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) <= known
 

@@ -14,6 +14,7 @@ from pyro_dvae.codes import num_codes
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.exact import MarginalELBO
+from pyro_dvae.processes import rank
 from pyro_dvae.recipe import guide_recipe, training_recipe
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
 from pyro_dvae.training.guide_epochs import GuideEpochs, has_guide_to_train
@@ -68,6 +69,9 @@ def fit(
 
     When the iterator is exhausted, `vae` holds the weights of the epoch with the best validation
     ELBO, or of the last epoch if there is no validation.
+
+    In a process group of `torch.distributed`, each process calls it with the same arguments. They
+    train one model, of which each takes its part of every batch.
 
     Args:
         vae: a `DiscreteVAE`, on the device to train on.
@@ -165,7 +169,7 @@ def fit(
     trainer.keep_best()
     if guide_epochs:
         guide = GuideEpochs(trainer)
-        if progress:
+        if progress and rank() == 0:
             print("training the guide alone by the ELBO, all else fixed", flush=True)
         yield from run(guide, guide.epoch + guide_epochs, value="ELBO")
         guide.keep_best()

@@ -99,3 +99,13 @@ def test_time_to_elbo_stops_at_the_last_target(tmp_path: Path) -> None:
     report, said = run("time_to_elbo", *options, cwd=tmp_path)
     assert [result["epochs"] for result in report["results"].values()] == [1, 1]
     assert "not reached" not in said
+
+
+@pytest.mark.slow
+def test_processes(tmp_path: Path) -> None:
+    options = ["--rounds=2", "--images=400", "--hidden=8", "--delay=0.001"]
+    report, said = run("processes", *options, cwd=tmp_path)
+    assert "2 processes, one of them slow" in said
+    assert report["weights"] == 784 * 8 + 8 + 8 * 32 + 32 + 32 * 8 + 8 + 8 * 784 + 784
+    assert all(speed > 0 for speed in report["images_per_second"].values())
+    assert report["exchange_seconds"] > 0
