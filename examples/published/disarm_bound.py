@@ -14,32 +14,9 @@ once.
 """
 
 import torch
-from anchor import networks, options, table, train
-from torch import Tensor, nn
+from anchor import Centred, networks, options, table, train
 
-from pyro_dvae import (
-    Bernoulli,
-    BinaryImages,
-    DiscreteVAE,
-    LearnedPrior,
-    evaluate,
-    load_images,
-)
-
-
-class Centred(nn.Module):
-    """A network of x minus the mean image."""
-
-    mean: Tensor
-
-    def __init__(self, network: nn.Module, mean: Tensor) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("mean", mean)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the output for x, 0 to 1."""
-        return self.network(x - self.mean)
+from pyro_dvae import Bernoulli, BinaryImages, DiscreteVAE, LearnedPrior, evaluate, load_images
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from pyro_dvae import evaluate
 
 sys.path.append(str(EXAMPLES / "published"))
-reinmax_table, disarm_bound = map(import_module, ("reinmax_table", "disarm_bound"))
+reinmax_table, anchor = map(import_module, ("reinmax_table", "anchor"))
 SMALL = ("--num-data", "400", "--num-test", "100", "--every", "1", "--seeds", "2")
 CHANCE = 784 * math.log(2)  # nats per image, if each pixel is a fair coin
 
@@ -30,18 +30,15 @@ def figures(out: str) -> list[float]:
 @pytest.mark.parametrize(
     "command",
     [
-        ("arsm_log",),
-        ("arsm_log", "--estimator", "carms", "--bfloat16"),
-        ("reinmax_table", "--codes", "16x12", "--estimator", "reinmax"),
-        ("disarm_bound", "--draws", "5"),
+        "arsm_log",
+        "arsm_log --estimator carms --bfloat16",
+        "reinmax_table --codes 8x4 --num-data 3000 --lr 0.003 --averaging 0.9",
+        "disarm_bound --draws 5",
     ],
-    ids=" ".join,
 )
-def test_figures_rise_and_the_table_has_their_means(
-    command: tuple[str, ...], tmp_path: Path
-) -> None:
-    name, *options = command
-    out = run(f"published/{name}", *options, *SMALL, cwd=tmp_path)
+def test_figures_rise_and_the_table_has_their_means(command: str, tmp_path: Path) -> None:
+    name, *options = command.split()
+    out = run(f"published/{name}", *SMALL, *options, cwd=tmp_path)
     test = figures(out)
     assert len(test) == 4  # two seeds, two epochs
     assert test[1] > test[0] > -CHANCE - 10
@@ -64,7 +61,7 @@ def test_grey_targets_are_scored_by_their_cross_entropy() -> None:
 
 def test_each_code_of_the_table_is_written_as_categories_by_latents() -> None:
     """Its names are K x D: the exact ELBO of 8 x 4 sums over 8^4 codes."""
-    vae = reinmax_table.model("8x4")
+    vae = reinmax_table.model("8x4", torch.rand(28, 28))
     assert vae.sample_codes(2).shape == (2, 4, 8)
     evaluation = evaluate(vae, torch.rand(3, 28, 28))
     assert evaluation.log_marginal is not None
@@ -73,5 +70,5 @@ def test_each_code_of_the_table_is_written_as_categories_by_latents() -> None:
 
 def test_the_encoder_sees_images_minus_their_mean() -> None:
     mean = torch.rand(28, 28)
-    centred = disarm_bound.Centred(nn.Flatten(), mean)
+    centred = anchor.Centred(nn.Flatten(), mean)
     torch.testing.assert_close(centred(mean.expand(2, 28, 28)), torch.zeros(2, 784))
