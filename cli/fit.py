@@ -100,7 +100,7 @@ def fit(
 
     Example: pdvae fit --epochs 50 --latents 4 --categories 8
     """
-    _train(_named(context), context.obj, **context.params)
+    _train(named_settings(context), context.obj, **context.params)
 
 
 def _train(
@@ -153,7 +153,7 @@ def _check(resume: Path | None, run_dir: Path | None, log_every: int, tensorboar
         require_tensorboard()
 
 
-def _named(context: typer.Context) -> dict[str, Any]:
+def named_settings(context: Any) -> dict[str, Any]:
     """The settings and the options of `reading` that the command line names, as Python takes them.
 
     What is left out has no value here, not even its default: a run that is resumed has its own,

@@ -22,16 +22,22 @@ _NAMES = {option: name for name, option in OPTIONS.items() if name in vars(RunSe
 
 def setting_names(text: str) -> list[str]:
     """The settings that a text such as "lr,estimator" names, by options or as Python names them."""
-    settings = vars(RunSettings())
     names = []
     for word in text.split(","):
-        option = word.strip().removeprefix("--")
-        name = _NAMES.get(option, option)
-        if name not in settings or name == "seed":
+        option = word.strip()
+        name = setting_name(option)
+        if name is None or name == "seed":
             known = ", ".join(sorted(_NAMES.keys() - {"seed"}))
             fail(f"Expected --by as options with commas between; got {option!r}. Known: {known}.")
         names.append(name)
     return list(dict.fromkeys(names))
+
+
+def setting_name(option: str) -> str | None:
+    """The setting that an option names, or Python's own name of it; None for any other word."""
+    word = option.strip().removeprefix("--")
+    name = _NAMES.get(word, word)
+    return name if name in vars(RunSettings()) else None
 
 
 def group_lines(groups: Sequence[RunGroup], runs: Sequence[RunInfo], part: str) -> list[str]:
@@ -48,20 +54,27 @@ def group_lines(groups: Sequence[RunGroup], runs: Sequence[RunInfo], part: str) 
     headings = [OPTIONS.get(name, name) for name in names]
     columns = ["runs", "seeds", "mean", "sd", "difference", "se", "pairs", "verdict"]
     rows = [[*headings, *columns]]
-    rows += [[*map(setting, group.settings.values()), *_cells(group)] for group in groups]
+    rows += [[*map(_shown, group.settings.values()), *_cells(group)] for group in groups]
     lines = [aligned(rows, "<" * len(names) + ">" * 7 + "<")]
     lines.append("sd: standard deviation over seeds; difference: to the best mean, with its se")
     if len(groups) > 1:
         lines.append("pairs: seeds that both groups have; 0: two independent samples (Welch)")
         number = len(groups) * (len(groups) - 1) // 2
-        times = f", times {number} pairs of groups" if number > 1 else ""
-        lines.append(f"within the noise: p{times} is {LEVEL:g} or more (t test, two sides)")
+        lines.append(f"within the noise: p is {LEVEL:g} or more (t test, two sides)")
+        if number > 1:
+            lines.append(
+                f"perhaps: p is below {LEVEL:g}, but not p times the {number} pairs of groups"
+            )
     lines += _warnings(groups)
     inside = {run.folder for group in groups for run in group.runs}
     outside = [str(run.folder) for run in runs if run.folder not in inside]
     if outside:
         lines.append(f"left out, without {part} figures of their weights: {', '.join(outside)}")
     return lines
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else setting(value)
 
 
 def _cells(group: RunGroup) -> list[str]:

@@ -28,6 +28,7 @@ from .report import report
 from .sample import sample
 from .score import score
 from .second_stage import fit_guide, fit_prior
+from .sweep import sweep
 from .traverse import traverse
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ COMMANDS = (
     predict,
     evaluate,
     compare,
+    sweep,
     report,
     explore,
     info,
@@ -60,7 +62,10 @@ COMMANDS = (
 )
 for command in COMMANDS:
     summary = (command.__doc__ or "").split("\n", 1)[0]
-    app.command(cls=Command, short_help=summary)(command)
+    # The options of fit that sweep is given are read by fit itself.
+    passes = {"allow_extra_args": True, "ignore_unknown_options": True}
+    settings = passes if command is sweep else None
+    app.command(cls=Command, short_help=summary, context_settings=settings)(command)
 
 
 def _version(shown: bool) -> None:

@@ -141,6 +141,7 @@ ROOMS: dict[str, set[str]] = {
         "training",
         "vae",
     },
+    "sweeps": {"data", "defaults", "runs", "training"},
     "reports": {
         "_version",
         "codes",
@@ -254,6 +255,7 @@ _PUBLIC = [
     "priors",
     "reports",
     "runs",
+    "sweeps",
     "training",
 ]
 """Packages of the library whose `__all__` is public."""

@@ -35,10 +35,13 @@ class GroupFigures:
     """The seeds that both groups have. If there are at least 2, the difference is paired: it is the
     mean of the differences seed by seed. Else it is of two independent samples."""
     p_value: float | None = None
-    """How often a t statistic as large comes by chance alone, times the number of pairs of groups,
-    G (G - 1) / 2, for the best group was picked by the same figures; at most 1."""
+    """How often chance alone gives a t statistic as large, if this pair alone is compared."""
+    adjusted_p_value: float | None = None
+    """`p_value` times the number of pairs of groups, G (G - 1) / 2, at most 1: the best group was
+    picked by the same figures, so that chance had as many trials."""
     verdict: str = ""
-    """The comparison in words."""
+    """The comparison in words: "worse" if the adjusted p value is below `LEVEL`, "perhaps worse" if
+    only the other is, and else "within the noise"."""
 
 
 def compare_groups(groups: Sequence[Mapping[int, Sequence[float]]]) -> list[GroupFigures]:
@@ -94,18 +97,20 @@ def _compared(
             unknown = "not known: needs 2 seeds or more"
             return replace(own, difference=difference, verdict=unknown)
         error, degrees = _welch([*figures.values()], [*best.values()])
-    if error:
-        p_value = min(1.0, num_compared * t_p_value(difference / error, degrees))
-    else:  # not one seed differs from another
-        p_value = 0.0 if difference else 1.0
+    same = 0.0 if difference else 1.0  # at every seed
+    p_value = t_p_value(difference / error, degrees) if error else same
+    adjusted = min(1.0, num_compared * p_value)
     verdict = "worse" if difference < 0 else "better"
+    if adjusted >= LEVEL:
+        verdict = f"perhaps {verdict}" if p_value < LEVEL else "within the noise"
     return replace(
         own,
         difference=difference,
         standard_error=error,
         num_pairs=pairs,
         p_value=p_value,
-        verdict="within the noise" if p_value >= LEVEL else verdict,
+        adjusted_p_value=adjusted,
+        verdict=verdict,
     )
 
 

@@ -72,11 +72,7 @@ def start_run(
     device = torch.device(device)
     compile_step = settings.pop("compile", None)
     found = check_source(source) if found is None else found
-    kinds = given_kinds(settings.get("likelihood", Config.likelihood))
-    source = source if kinds is None else with_categories(source, kinds)
-    prior, alpha = settings.get("prior", Config.prior), settings.get("alpha")
-    source = with_classes(source, prior, partly=alpha is not None)
-    config = resolve_settings(source, found, compile=bool(compile_step), **settings)
+    source, config = plan_run(source, found, compile=bool(compile_step), **settings)
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
     splits = data.splits(source, num_copies=found.num_duplicates)
     _check(config, splits, device)
@@ -97,6 +93,26 @@ def start_run(
     name = f"{file_stem(source.name)}-{codes}-{file_stem(config.estimator)}"
     path = done_by_first(lambda: create_run(folder, name))
     return RunTrainer(path, trainer, _counted(data, source, splits, trainer), splits)
+
+
+def plan_run(source: Source, found: Scan, **settings: Any) -> tuple[Source, Config]:
+    """The data as a new run with these settings takes them, and its resolved settings.
+
+    Nothing is built or written.
+
+    Args:
+        source: the data.
+        found: the result of `check_source`.
+        **settings: settings of `Config`, by name.
+
+    Raises:
+        ValueError: a setting is out of its range, or the data do not fit the likelihood.
+    """
+    kinds = given_kinds(settings.get("likelihood", Config.likelihood))
+    source = source if kinds is None else with_categories(source, kinds)
+    prior, alpha = settings.get("prior", Config.prior), settings.get("alpha")
+    source = with_classes(source, prior, partly=alpha is not None)
+    return source, resolve_settings(source, found, **settings)
 
 
 def resume_run(

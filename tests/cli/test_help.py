@@ -86,8 +86,10 @@ def test_options_of_one_name_have_the_same_words() -> None:
                 words[parameter.opts[0]].add(parameter.help.partition(" If left out:")[0])
     differ = {option for option, texts in words.items() if len(texts) > 1}
     # These mean different things: what is written, of which model, how many of what, and how rows
-    # are kept apart or which of them are looked at; and sweeps that are used, or compared.
+    # are kept apart or which of them are looked at; sweeps that are used, or compared; and what
+    # data are scored by, or runs put into groups.
     own = {"--batch-size", "--data", "--data-dir", "--force", "--input", "--iw-samples", "--num"}
+    own |= {"--by"}
     own |= {"--means", "--draws", "--output", "--probabilities", "--refine", "--split"}
     assert differ <= own
 
