@@ -50,25 +50,47 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         page.close(verbose=False)
 
 
+class Pages:
+    """Pages that stay open from test to test, because a page of Gradio takes seconds to load.
+
+    A test finds a page as the one before has left it, so it enters all that it looks at.
+    """
+
+    def __init__(self, browser: Browser, addresses: dict[str, str]) -> None:
+        self.browser, self.addresses = browser, addresses
+        self.asked: list[str] = []
+        self._pages: dict[Any, Any] = {}
+
+    def visit(self, name: str, tab: str, *, person: int = 1, **how: Any) -> Any:
+        """A page at one of its tabs; each person has one of their own."""
+        key = (name, person, *sorted(how.items()))
+        if key not in self._pages:
+            page = self.browser.open("about:blank", **how)
+            page.on("request", lambda request: self.asked.append(request.url))
+            page.set_default_timeout(10_000)
+            page.goto(self.addresses[name])
+            self._pages[key] = page
+        self._pages[key].get_by_role("tab", name=tab).click()
+        return self._pages[key]
+
+
+@pytest.fixture(scope="module")
+def pages(chromium: Any, served: dict[str, str]) -> Iterator[Pages]:
+    """The pages of all tests."""
+    browser = Browser(chromium)
+    yield Pages(browser, served)
+    browser.close()
+
+
 @pytest.fixture
-def visit(browse: Browser, served: dict[str, str]) -> Any:
-    """Open a page at one of its tabs; no page may ask another server."""
-    asked: list[str] = []
-
-    def open_page(name: str, tab: str, **how: Any) -> Any:
-        page = browse.open("about:blank", **how)
-        page.on("request", lambda request: asked.append(request.url))
-        page.set_default_timeout(10_000)
-        page.goto(served[name])
-        page.get_by_role("tab", name=tab).click()
-        return page
-
-    yield open_page
-    others = [
-        url for url in asked if not url.startswith((*served.values(), "data:", "blob:", "about:"))
-    ]
-    assert others == []
-    assert asked
+def visit(pages: Pages) -> Any:
+    """`Pages.visit`; no page may ask another server, or write an error to the console."""
+    yield pages.visit
+    own = (*pages.addresses.values(), "data:", "blob:", "about:")
+    assert [url for url in pages.asked if not url.startswith(own)] == []
+    assert pages.asked
+    errors, pages.browser.errors = pages.browser.errors, []
+    assert errors == []
 
 
 def answered(page: Any, act: Any) -> None:
@@ -110,7 +132,7 @@ def source(page: Any, alt: str) -> str:
 
 
 def test_categories_are_chosen(visit: Any) -> None:
-    page = visit("images", "Choose", screen="phone")
+    page = visit("images", "Choose", screen="phone", scheme="light")
     seen = set()
     for k in range(3):
         box = category(page, "z1", k)
@@ -123,7 +145,7 @@ def test_categories_are_chosen(visit: Any) -> None:
 
 
 def test_values_of_a_table_are_chosen(visit: Any) -> None:
-    page = visit("table", "Choose")
+    page = visit("table", "Choose", screen="desk", scheme="light")
     seen = set()
     for k in (0, 1, 2, 0):
         box = category(page, "z2", k)
@@ -153,7 +175,7 @@ def draw(page: Any) -> None:
 
 
 def test_an_image_is_drawn(visit: Any) -> None:
-    page = visit("images", "Encode", screen="phone")
+    page = visit("images", "Encode", screen="phone", scheme="light")
     answered(page, page.get_by_role("button", name="Clear").click)
     blank = figures(page)
     draw(page)
@@ -171,7 +193,7 @@ def test_an_image_is_drawn(visit: Any) -> None:
 def test_an_image_is_uploaded(visit: Any, tmp_path: Path) -> None:
     from PIL import Image
 
-    page = visit("images", "Encode")
+    page = visit("images", "Encode", screen="desk", scheme="light")
     answered(page, page.get_by_role("button", name="Clear").click)
     before = figures(page)
     Image.new("RGB", (500, 400), "white").save(tmp_path / "white.png")
@@ -203,7 +225,7 @@ def test_a_class_is_chosen(visit: Any) -> None:
 
 
 def test_pictures_stay_in_sight_beside_many_latents(visit: Any) -> None:
-    page = visit("many", "Choose", screen="phone")
+    page = visit("many", "Choose", screen="phone", scheme="dark")
     last = page.get_by_role("spinbutton", name=re.compile("z64"))
     last.scroll_into_view_if_needed()
     before = source(page, "mean of p(x|z)")
@@ -216,7 +238,7 @@ def test_pictures_stay_in_sight_beside_many_latents(visit: Any) -> None:
 
 
 def test_a_row_is_written(visit: Any) -> None:
-    page = visit("table", "Encode")
+    page = visit("table", "Encode", screen="desk", scheme="light")
     width = page.get_by_label("width")
     assert float(width.input_value()) != 0  # that of the first datum
     before = figures(page)
@@ -235,7 +257,7 @@ def test_a_row_is_written(visit: Any) -> None:
 
 @pytest.mark.parametrize("name", ["images", "table"])
 def test_a_walk_goes_code_by_code(visit: Any, name: str) -> None:
-    page = visit(name, "Walk")
+    page = visit(name, "Walk", screen="desk", scheme="light")
     start, end = page.get_by_label("Start: a code"), page.get_by_label("End: a code")
     start.fill("0 0")  # as a paste does, without a key
     answered(page, start.blur)
@@ -251,7 +273,7 @@ def test_a_walk_goes_code_by_code(visit: Any, name: str) -> None:
 
 
 def test_what_is_encoded_is_walked_and_varied(visit: Any) -> None:
-    page = visit("images", "Encode")
+    page = visit("images", "Encode", screen="desk", scheme="light")
     page.get_by_label("Number of a datum").fill("3")
     answered(page, page.get_by_role("button", name="Take the datum").click)
     code = page.get_by_label("The most probable code").input_value()
@@ -265,7 +287,7 @@ def test_what_is_encoded_is_walked_and_varied(visit: Any) -> None:
 
 
 def test_samples_depend_on_their_seed(visit: Any) -> None:
-    page = visit("images", "Sample")
+    page = visit("images", "Sample", screen="desk", scheme="light")
     pictures = page.locator(".views:visible img")
     assert pictures.count() == 16
 
@@ -280,7 +302,8 @@ def test_samples_depend_on_their_seed(visit: Any) -> None:
 
 
 def test_two_people_use_a_page_at_once(visit: Any) -> None:
-    one, other = (visit("images", "Choose") for _ in range(2))
+    how = {"screen": "desk", "scheme": "light"}
+    one, other = (visit("images", "Choose", person=i, **how) for i in (1, 2))
     for k in (0, 2):
         for page, chosen in ((one, k), (other, (k + 1) % 3)):
             box = category(page, "z1", chosen)
