@@ -21,6 +21,7 @@ from .options import (
     RunDataOption,
     TrustOption,
 )
+from .processes import is_first
 from .rows import asked_posterior, by_posterior, failed_writes, file_for, open_run, weights_of
 
 
@@ -63,12 +64,16 @@ def encode(
         rows = loaded.rows(data, data_dir=data_dir, key=key, labelled=needs_labels)
         known = posterior_labels(loaded.vae, loaded.config, rows, inference)
     name = "probabilities" if probabilities else "codes"
-    options: Any = {"probabilities": probabilities, "inference": inference}
+    options: Any = {"probabilities": probabilities, "inference": inference, "together": True}
     blocks = encode_blocks(loaded.vae, rows.x, known, **options)
     labels = loaded.data.label_values(rows.labels)
     with user_errors(), failed_writes():  # a file of data may have changed
         columns = beside(loaded.data, rows)
-        write_rows(output, name, blocks, len(rows.x), labels=labels, others=columns)
+        if is_first():
+            write_rows(output, name, blocks, len(rows.x), labels=labels, others=columns)
+        else:
+            for _ in blocks:  # of which this process computes its part
+                pass
     config = loaded.config
     what = "probabilities of the categories" if probabilities else "most probable codes"
     print(

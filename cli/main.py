@@ -121,6 +121,9 @@ def _run(args: list[str] | None) -> int:
         complain(f"Expected the name of a file; got {got}. Shorten it.")
         return 2
     except Exception as error:
+        if type(error).__name__ == "ProcessError":  # another process has ended
+            complain(str(error))
+            return 1
         if is_out_of_memory(error):
             complain(
                 f"Expected enough memory; got {str(error).splitlines()[0] or 'none left'}. Lower "

@@ -12,6 +12,7 @@ from .console import complain
 from .errors import fail, new_output
 from .figures import datum_name
 from .options import Device, PosteriorOf
+from .processes import join, world_size
 
 if TYPE_CHECKING:
     from pyro_dvae import Config, Run
@@ -35,10 +36,15 @@ def check_probabilities(output: Path, means: bool = True) -> None:
 
 
 def open_run(folder: Path | None, device: Device, trust_code: bool) -> tuple[Run, Any]:
-    """The run in a folder with its model on the device, and the device. None is the newest run."""
+    """The run in a folder with its model on the device, and the device. None is the newest run.
+
+    Of several processes that torchrun has started, each joins the others here.
+    """
     from .devices import pick_device
 
     target = pick_device(device)
+    if world_size() > 1:
+        target = join(target)
     run = load(folder, trust_code)
     run.vae.to(target)
     return run, target

@@ -129,6 +129,19 @@ def gathered(value: T) -> list[T]:
     return values
 
 
+def in_turn(function: Callable[[int], T], num: int) -> Iterator[T]:
+    """The values function(0), ..., function(num - 1), of which each process computes its part.
+
+    Process r of R computes those of r, r + R, r + 2 R, ...; all processes get all values. At most R
+    of them are held at once.
+    """
+    size = world_size()
+    for start in range(0, num, size):
+        own = start + rank()
+        computed: Any = function(own) if own < num else None
+        yield from gathered(computed)[: num - start]
+
+
 def done_by_first(function: Callable[[], T]) -> T:
     """What the function returns in process 0, which alone calls it.
 

@@ -8,8 +8,11 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from pyro_dvae.checks import one_of
+from pyro_dvae.codes import ROWS
 from pyro_dvae.displays import html_fields
 from pyro_dvae.evaluation import Inference, datum_terms, found_posteriors
+from pyro_dvae.posteriors import Posterior
+from pyro_dvae.processes import in_turn, world_size
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.rows import PreparedRows, model_labels
 from pyro_dvae.vae import DiscreteVAE
@@ -25,6 +28,7 @@ def encode_blocks(
     *,
     probabilities: bool = False,
     inference: Inference | None = None,
+    together: bool = False,
 ) -> Iterator[Tensor]:
     """The most probable code of each datum, or all of q(z|x), block by block on the CPU.
 
@@ -34,12 +38,31 @@ def encode_blocks(
         labels: (N,) of `posterior_labels`; None if there are none.
         probabilities: yield the probabilities of the categories in place of codes.
         inference: how q(z|x) is found; None for the guide's.
+        together: whether all processes of the process group call this with the same arguments. Each
+            then computes its part of the blocks, by the guide's q(z|x), and gets all of them.
 
     Yields:
         (B, D) categories 0 to K - 1, int64; or (B, D, K) probabilities, float32.
     """
-    for posterior in found_posteriors(vae, x.to(next(vae.parameters())), labels, inference):
-        yield (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
+    x = x.to(next(vae.parameters()))
+
+    def shown(posterior: Posterior) -> Tensor:
+        return (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
+
+    if not together or world_size() == 1:
+        yield from map(shown, found_posteriors(vae, x, labels, inference))
+        return
+    if inference is not None and inference.posterior != "encoder":
+        raise ValueError(
+            f"Expected posterior='encoder' in several processes; got {inference.posterior!r}. Use "
+            "one process."
+        )
+
+    def block(number: int) -> Tensor:
+        rows = x[number * ROWS : (number + 1) * ROWS]
+        return shown(next(found_posteriors(vae, rows)))
+
+    yield from in_turn(block, -(-len(x) // ROWS))
 
 
 def posterior_labels(

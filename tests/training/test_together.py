@@ -22,6 +22,7 @@ from pyro_dvae import (
     fit,
 )
 from pyro_dvae.processes import ProcessError, rank
+from pyro_dvae.runs import encode_blocks
 
 pytestmark = pytest.mark.slow
 
@@ -196,6 +197,22 @@ def _running_mean() -> float:
 def test_a_running_mean_is_one_of_all_processes(crew: Crew) -> None:
     first, second = crew.run(2, _running_mean)
     assert first == second
+
+
+def _encoded(num_data: int, probabilities: bool) -> list[Tensor]:
+    pyro.set_rng_seed(4)
+    options = {"probabilities": probabilities, "together": True}
+    return list(encode_blocks(tiny_vae(), _data(num_data), **options))
+
+
+@pytest.mark.parametrize("num_data", [1, 256, 700])
+def test_codes_are_those_of_one_process_in_order(crew: Crew, num_data: int) -> None:
+    for probabilities in (False, True):
+        blocks = _encoded(num_data, probabilities)
+        for size in (2, 3):
+            for theirs in crew.run(size, _encoded, num_data, probabilities):
+                assert len(theirs) == len(blocks)
+                assert all(map(torch.equal, blocks, theirs))
 
 
 class _Broken:
