@@ -92,7 +92,8 @@ def main() -> None:
     train, test = images.train[: args.num_data], images.test[:50]
     shown = [test[:8] / 255]
     shown += [compare(name, train, test, args.epochs) for name in LIKELIHOODS]
-    rows = ["image"] + [f"{name}, {what}" for name in LIKELIHOODS for what in ("mean", "draw")]
+    names = [name.replace(", ", "\n") for name in LIKELIHOODS]
+    rows = ["image"] + [f"{name}, {what}" for name in names for what in ("mean", "draw")]
     save_figure(image_grid(torch.cat(shown), 8, "p(x|z) at the codes of images", rows), args.output)
 
 

@@ -84,6 +84,7 @@ def wait(listener: socket.socket) -> list[str]:
 
 def main() -> None:
     """Import the library, and run commands as if each had a process of its own."""
+    del sys.path[0]  # this folder, whose names a command must not find
     import matplotlib.figure  # noqa: F401
     import pdvae_cli.main
 
@@ -95,7 +96,7 @@ def main() -> None:
         pdvae_cli.main.main()
     else:
         del sys.argv[0]
-        sys.path[0] = str(Path(sys.argv[0]).parent.resolve())
+        sys.path.insert(0, str(Path(sys.argv[0]).parent.resolve()))
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 
