@@ -60,17 +60,25 @@ def search(runs: Runs, vary: Vary, trials: int, storage: str | None, *, warmup: 
     import optuna
 
     url = storage or f"sqlite:///{(runs.folder / 'sweep.db').resolve()}"
-    study = _study(runs, vary, url, warmup)
+    with warnings.catch_warnings():  # heartbeats are called experimental since version 2.9
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study = _study(runs, vary, url, warmup)
+        _work(runs, vary, study, trials)
+    return _found(runs, vary, study)
+
+
+def _work(runs: Runs, vary: Vary, study: Any, trials: int) -> None:
+    """Train trials until there are as many as are asked for, of all processes together."""
+    import optuna
+
     states = optuna.trial.TrialState
     while True:
         runs.check()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            optuna.storages.fail_stale_trials(study)
+        optuna.storages.fail_stale_trials(study)
         number = Counter(trial.state for trial in study.get_trials(deepcopy=False))
         done = number[states.COMPLETE] + number[states.PRUNED]
         if done >= trials:
-            return _found(runs, vary, study)
+            return
         if number[states.WAITING] or done + number[states.RUNNING] < trials:
             objective = _Objective(runs, vary, study, trials)
             study.optimize(objective, n_trials=1, catch=(_Enough,))
@@ -97,8 +105,7 @@ def _study(runs: Runs, vary: Vary, url: str, warmup: int) -> Any:
         "seeds": [*runs.seeds],
         "data": runs.source.name,
     }
-    with warnings.catch_warnings(), locked(runs.folder / f".sweep{LOCK}", 60):
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    with locked(runs.folder / f".sweep{LOCK}", 60):  # a storage is made by one process
         try:
             kept = optuna.storages.RDBStorage(url, **options)
         except Exception as error:  # of whatever database and driver
