@@ -255,6 +255,20 @@ def test_a_row_is_written(visit: Any) -> None:
     assert width.input_value() not in ("wide", "")
 
 
+def test_a_phone_shows_what_is_wrong_beside_the_cell(visit: Any) -> None:
+    page = visit("table", "Encode", screen="phone", scheme="dark")
+    width = page.get_by_label("width")
+    width.scroll_into_view_if_needed()
+    width.fill("wide")
+    answered(page, lambda: width.press("Enter"))
+    page.mouse.wheel(0, -5000)
+    box = page.get_by_role("alert").locator("visible=true").bounding_box()
+    assert 400 < box["y"] < box["y"] + box["height"] <= 844
+    place = page.locator(".block.alert").locator("visible=true")
+    assert place.evaluate("each => getComputedStyle(each).position") == "fixed"
+    assert faults(page) == []
+
+
 @pytest.mark.parametrize("name", ["images", "table"])
 def test_a_walk_goes_code_by_code(visit: Any, name: str) -> None:
     page = visit(name, "Walk", screen="desk", scheme="light")
