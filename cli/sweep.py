@@ -68,7 +68,7 @@ def sweep(
             metavar="URL",
             help="Where Optuna keeps the search, such as sqlite:///sweep.db. All processes of one "
             "search name the same storage, and an --output folder of the same name. If left out: "
-            "sweep.db in the --output folder.",
+            ".sweep.db in the --output folder.",
         ),
     ] = None,
 ) -> None:

@@ -59,7 +59,7 @@ def search(runs: Runs, vary: Vary, trials: int, storage: str | None, *, warmup: 
     """
     import optuna
 
-    url = storage or f"sqlite:///{(runs.folder / 'sweep.db').resolve()}"
+    url = storage or f"sqlite:///{(runs.folder / '.sweep.db').resolve()}"
     with warnings.catch_warnings():  # heartbeats are called experimental since version 2.9
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = _study(runs, vary, url, warmup)

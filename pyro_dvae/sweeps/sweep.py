@@ -60,7 +60,7 @@ def sweep(
         seeds: the seeds of the runs; or how many, from the setting `seed` on.
         trials: the number of trials of a search. None trains every combination.
         storage: where Optuna keeps the search, "sqlite:///sweep.db" or the URL of another database
-            that all processes reach. None for `sweep.db` in the folder.
+            that all processes reach. None for `.sweep.db` in the folder.
         found: the result of `check_source`, if it has been called already.
         device: where to train.
         trust_code: import modules that runs name which are taken up, whoever made them.

@@ -48,7 +48,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
 
 
 def study(folder: str) -> Any:
-    return optuna.load_study(study_name=folder, storage=f"sqlite:///{folder}/sweep.db")
+    return optuna.load_study(study_name=folder, storage=f"sqlite:///{folder}/.sweep.db")
 
 
 def test_a_search_trains_trials_with_every_seed(source: Source) -> None:

@@ -75,6 +75,7 @@ def test_every_combination_is_trained_with_every_seed(source: Source) -> None:
     assert lines[-4:] == [f"{name}: was complete" for name in names]
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_is_that_of_start_run(source: Source) -> None:
     (run,) = sweep(source, "one", **SMALL, seed=3).runs
     with start_run(source, "alone", **SMALL, seed=3) as training:
@@ -127,12 +128,14 @@ def test_a_run_that_diverges_is_left_out(source: Source) -> None:
     assert list(found.left_out) == ["learning_rate=1e+38,seed=0"]
 
 
+@pytest.mark.slow
 def test_more_epochs_train_the_runs_further(source: Source) -> None:
     sweep(source, "more", **SMALL)
     (run,) = sweep(source, "more", **{**SMALL, "epochs": 3}).runs
     assert [record.epoch for record in run.metrics] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_sweep_is_refused(source: Source) -> None:
     sweep(source, "mine", **SMALL)
     with pytest.raises(ValueError, match=r"seed=0 with hidden=\(4,\), and not \(5,\)"):
