@@ -28,11 +28,15 @@ class Output(io.TextIOBase):
     Args:
         stream: the real stream; None where it is closed.
         plain: whether to write control characters as they are, which a progress bar needs.
+        twin: another `Output` of the same stream, which learns of a failed write too.
     """
 
-    def __init__(self, stream: TextIO | None, plain: bool = False) -> None:
+    def __init__(
+        self, stream: TextIO | None, plain: bool = False, twin: Output | None = None
+    ) -> None:
         self.stream = stream
         self.plain = plain
+        self.twin = twin
         self.error: Exception | None = None
         """Why a write failed; None where all were written."""
 
@@ -66,6 +70,8 @@ class Output(io.TextIOBase):
 
     def _lose(self, error: Exception) -> None:
         self.error = error
+        if self.twin is not None:
+            self.twin.error = error
         assert self.stream is not None
         with suppress(OSError, ValueError):  # what is in its buffer is tried again at the exit
             null = os.open(os.devnull, os.O_WRONLY)
@@ -133,4 +139,4 @@ def warnings_in_lines() -> Iterator[None]:
 
 def for_a_bar(stream: Any) -> Any:
     """The same stream for a progress bar, which writes control characters on purpose."""
-    return Output(stream.stream, plain=True) if isinstance(stream, Output) else stream
+    return Output(stream.stream, True, stream) if isinstance(stream, Output) else stream

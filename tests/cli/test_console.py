@@ -47,11 +47,21 @@ def test_a_bar_may_move_the_cursor() -> None:
     assert (bar.stream, bar.plain) == (stream, True)
 
 
-def test_a_failed_write_is_remembered_and_ends_the_printing() -> None:
-    class Full(io.StringIO):
-        def flush(self) -> None:
-            raise OSError(28, "No space left on device")
+class Full(io.StringIO):
+    """A stream whose disk is full."""
 
+    def flush(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_what_a_bar_could_not_write_is_an_error_of_the_output() -> None:
+    output = Output(Full())
+    print("one", file=output)
+    for_a_bar(output).close()  # which flushes; so does the end of a bar that nothing holds
+    assert str(output.error) == "[Errno 28] No space left on device"
+
+
+def test_a_failed_write_is_remembered_and_ends_the_printing() -> None:
     before = sys.stdout
     try:
         sys.stdout = stream = Full()
