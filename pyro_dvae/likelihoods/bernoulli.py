@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
 
 from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
-from pyro_dvae.likelihoods.refusals import MISSING
+from pyro_dvae.likelihoods.refusals import refuse_unless
 
 
 class Bernoulli(Likelihood):
@@ -40,15 +40,14 @@ class Bernoulli(Likelihood):
         Raises:
             ValueError: an element of x is neither 0 nor 1; the message names the range found.
         """
-        if not ((x == 0) | (x == 1)).all():
-            low, high = x.min().item(), x.max().item()
-            missing = f"{MISSING} " if x.isnan().any() else ""
-            raise ValueError(
-                "Expected data in {0, 1} for the Bernoulli likelihood; got values from "
-                f"{low:g} to {high:g}. {missing}Binarise it (BinaryImages for grey uint8 pixels, "
-                "or (x > t).float()), or use a likelihood of such values (continuous-bernoulli or "
-                "logistic-mixture for grey ones, poisson for counts, normal for real ones)."
-            )
+        refuse_unless(
+            (x == 0) | (x == 1),
+            x,
+            "data in {0, 1} for the Bernoulli likelihood",
+            "Binarise it (BinaryImages for grey uint8 pixels, or (x > t).float()), or use a "
+            "likelihood of such values (continuous-bernoulli or logistic-mixture for grey ones, "
+            "poisson for counts, normal for real ones).",
+        )
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """-BCE(g, x) summed over the datum, in nats (Eqs. 8 and 10 of [JL25])."""

@@ -28,12 +28,20 @@ def refuse_unless(ok: Tensor, x: Tensor, expected: str, advice: str) -> None:
     if x.dim() == 2:
         column = int((~ok).any(0).nonzero()[0, 0])
         where = f" (first bad column: {column})"
-    low, high = x.min().item(), x.max().item()
-    if x.isnan().any():
-        advice = f"{MISSING} {advice}"
-    raise ValueError(
-        f"Expected {expected}; got {dtype_name(x)} values from {low:g} to {high:g}{where}. {advice}"
-    )
+    missing = x.isnan()
+    if missing.any():
+        advice = MISSING if (ok | missing).all() else f"{MISSING} {advice}"
+    raise ValueError(f"Expected {expected}; got {_range(x)}{where}. {advice}")
+
+
+def _range(x: Tensor) -> str:
+    """The dtype and the range of the values that are not NaN, and whether some are NaN."""
+    missing = x.isnan()
+    known = x[~missing]
+    if not len(known):
+        return f"{dtype_name(x)} values that are all NaN"
+    text = f"{dtype_name(x)} values from {known.min().item():g} to {known.max().item():g}"
+    return f"{text}, and NaN" if missing.any() else text
 
 
 def dtype_name(x: Tensor) -> str:

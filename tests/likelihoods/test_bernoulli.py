@@ -65,7 +65,7 @@ def test_grey_values_are_refused_in_one_line(value: float) -> None:
     x[3, 2] = value
     for check in (Bernoulli().check, Bernoulli()(torch.zeros(4), 1).log_prob):
         with pytest.raises(
-            ValueError, match=r"Expected data in \{0, 1\}.*got values from"
+            ValueError, match=r"Expected data in \{0, 1\}.*got float64 values from"
         ) as error:
             check(x)
         assert "\n" not in str(error.value)

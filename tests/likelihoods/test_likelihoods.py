@@ -199,11 +199,13 @@ def test_a_nan_is_refused_in_one_line(name: str) -> None:
     likelihood.check(x)
     x[7, 2] = math.nan
     for check in (likelihood.check, likelihood(make_params(likelihood), 1).log_prob):
-        with pytest.raises(ValueError, match=r"Expected .*nan") as error:
+        with pytest.raises(ValueError, match=r"Expected .*, and NaN") as error:
             check(x)
         assert "\n" not in str(error.value)
-        if name != "bernoulli":
-            assert re.search(r"[Cc]olumn:? 2", str(error.value))
+        assert re.search(r"[Cc]olumn:? 2", str(error.value))
+        x_nan = torch.full_like(x, math.nan)
+        with pytest.raises(ValueError, match="Expected .* that are all NaN"):
+            check(x_nan)
 
 
 @pytest.mark.parametrize("name", NAMES)
