@@ -204,7 +204,7 @@ def test_a_nan_is_refused_in_one_line(name: str) -> None:
         assert "\n" not in str(error.value)
         assert re.search(r"[Cc]olumn:? 2", str(error.value))
         x_nan = torch.full_like(x, math.nan)
-        with pytest.raises(ValueError, match="Expected .* that are all NaN"):
+        with pytest.raises(ValueError, match=r"Expected .* that are all NaN"):
             check(x_nan)
 
 
