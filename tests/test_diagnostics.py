@@ -48,6 +48,7 @@ def test_reference_is_the_mean_gradient_per_datum(setting: Any) -> None:
     torch.testing.assert_close(reference, gradient(exact, vae))
 
 
+@pytest.mark.slow
 def test_reference_beyond_enumeration(setting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     vae, x, exact = setting
     monkeypatch.setattr(diagnostics, "MAX_CODES", 1)
@@ -56,6 +57,7 @@ def test_reference_beyond_enumeration(setting: Any, monkeypatch: pytest.MonkeyPa
     assert (drawn - exact).norm() < 0.1 * exact.norm()
 
 
+@pytest.mark.slow
 def test_statistics_of_a_known_estimator(setting: Any) -> None:
     vae, x, exact = setting
     elbos = {"noisy": _Noisy(0.5, 0.2)}

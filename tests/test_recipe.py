@@ -254,6 +254,7 @@ def test_the_best_epoch_is_that_of_log_p_for_the_marginal() -> None:
         assert values[best - 1] == max(values)
 
 
+@pytest.mark.slow
 def test_fit_stops_after_the_patience_of_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a learning rate that changes no weight, no epoch after the first is better."""
     monkeypatch.setattr(recipe, "LEAST_PATIENCE", 150)  # to save time

@@ -163,6 +163,7 @@ def test_one_latent_gives_clusters() -> None:
     assert "Expected num_latents=1 for clusters; got 2" in str(error.value.__cause__)
 
 
+@pytest.mark.slow
 def test_it_works_in_a_pipeline_and_a_search() -> None:
     X, y = load_iris(return_X_y=True)
     settings = {"encoding": "one-hot", "epochs": 20, "learning_rate": 0.02, "annealing": 0}

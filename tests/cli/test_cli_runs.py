@@ -108,6 +108,7 @@ class TestCompile:
     def fast_backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(CompiledBackward, "backend", "aot_eager")
 
+    @pytest.mark.slow
     def test_two_epochs_and_two_more_are_four(self, pdvae: Run) -> None:
         assert pdvae("fit", "whole", *SMALL, "--epochs=4", "--compile")[0] == 0
         assert pdvae("fit", "parts", *SMALL, "--epochs=2", "--compile")[0] == 0
@@ -182,6 +183,7 @@ def test_an_interrupted_run_leaves_pictures(
     assert drawn == (PICTURES if step > 5 else set())  # of the first epoch, if it is complete
 
 
+@pytest.mark.slow
 def test_pictures_of_the_best_epochs_leave_the_training_as_it_is(
     pdvae: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def pdvae(pdvae: Run, base: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return pdvae
 
 
+@pytest.mark.slow
 def test_a_new_run_that_every_command_takes(pdvae: Run) -> None:
     before = {path.name: path.read_bytes() for path in Path("base").iterdir()}
     status, out, err = pdvae(*STAGE, "--prior", "autoregressive:8", "--seed", "3")

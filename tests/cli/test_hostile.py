@@ -123,6 +123,7 @@ def test_a_batch_of_more_than_all_data_is_one_of_all_data(hostile: Hostile, run:
     assert (outcome.status, outcome.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_table_of_draws_takes_the_memory_of_a_block(hostile: Hostile, run: Path) -> None:
     outcome = hostile("sample", run, "-n", "60000", "-o", "x.csv", memory=600)
     assert (outcome.status, outcome.err) == (0, "")

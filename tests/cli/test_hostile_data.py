@@ -276,6 +276,7 @@ def test_pipes_are_not_waited_for(hostile: Hostile) -> None:
         assert "which is neither" in hostile("data", device, seconds=6).refusal()
 
 
+@pytest.mark.slow
 def test_rows_are_scored_and_encoded_in_blocks(hostile: Hostile) -> None:
     """24 MB of bytes, which in single precision are 94 MB, and were held beside both."""
     grey = np.random.default_rng(0).integers(0, 256, (30_000, 784), dtype=np.uint8)

@@ -195,6 +195,7 @@ def test_gumbel_formula_at_its_noise(hard: bool) -> None:
     torch.testing.assert_close(got, by_hand, **EXACT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLOSED)
 def test_soft_gumbel_gradient_by_finite_differences(name: str) -> None:
     """At fixed noise; in a hierarchy through z1 into q(z2|z1), p(z2|z1) and both KLs."""

@@ -260,6 +260,7 @@ def test_training_takes_gaps(elbo: Any) -> None:
     assert all(weight.isfinite().all() for weight in vae.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "share",
     [pytest.param(0.1, marks=pytest.mark.slow), 0.3, pytest.param(0.5, marks=pytest.mark.slow)],

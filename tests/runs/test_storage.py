@@ -200,6 +200,7 @@ with only_writer(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_one_writer_at_a_time_and_a_killed_one_counts_no_more(tmp_path: Path) -> None:
     (tmp_path / ".file.1.part").touch()
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]

@@ -152,6 +152,7 @@ def test_the_compiler_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_continues_bit_for_bit() -> None:
     whole = trainer(ELBOS["rloo"](), compiled=True)
     first = trainer(ELBOS["rloo"](), compiled=True)
@@ -188,6 +189,7 @@ def test_a_setting_changed_meanwhile_counts() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["layer", "likelihood"])
 def test_a_part_changed_between_epochs_counts(part: str) -> None:
     results = []

@@ -11,6 +11,7 @@ from pyro_dvae import BinaryImages, RlooELBO, build_vae, fit, load_images, load_
 from pyro_dvae.streams import RandomStream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["kept apart by fit", "given"])
 def test_fit_is_the_command(where: str, pdvae: Callable[..., tuple[int, str, str]]) -> None:
     """The same weights, bit for bit, from the same seed, the defaults of both left alone."""

@@ -331,6 +331,7 @@ class TestSample:
         assert len(images.train.flatten(1).unique(dim=0)) == 5000
         assert downloads == []
 
+    @pytest.mark.slow
     def test_script(self, tmp_path: Path) -> None:
         arrays = tiny_arrays(num_train=5200, num_test=1100)
         write_mnist(tmp_path, arrays)

@@ -63,6 +63,7 @@ def test_order_is_a_permutation_and_its_windows_are_of_whole_blocks(
 class TestShuffle:
     """The quality that the docstring states, at 4.5 standard errors or more."""
 
+    @pytest.mark.slow
     def test_every_row_is_as_likely_everywhere(self) -> None:
         num, draws = 24, 4000
         places = torch.stack([order(num, 4, 2, seed).argsort() for seed in range(draws)])
