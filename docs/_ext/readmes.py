@@ -44,12 +44,17 @@ def part(readme: str, options: str) -> str:
     return text
 
 
+def _metadata(cell: dict[str, Any]) -> str:
+    """What a cell says of its output, such as the alternative text of its picture."""
+    return f"---\n{json.dumps(cell['metadata'])}\n---\n" if cell["metadata"] else ""
+
+
 def of_notebook(text: str, folder: Path) -> str:
     """The cells of a notebook as those of a page; a hidden one goes to a folder as deep as its."""
     title, *cells = [
         "".join(cell["source"])
         if cell["cell_type"] == "markdown"
-        else f"```{{code-cell}}\n{''.join(cell['source'])}\n```"
+        else f"```{{code-cell}}\n{_metadata(cell)}{''.join(cell['source'])}\n```"
         for cell in json.loads(text)["cells"]
     ]
     deep = str(Path("page", *folder.parts[1:]))
