@@ -24,6 +24,7 @@ from pyro_dvae import (
 )
 from pyro_dvae.codes import one_hot
 from pyro_dvae.runs import DataRecord, decoded_rows, sampled_rows
+from pyro_dvae.runs.blocks import sample_labels
 from pyro_dvae.streams import RandomStream
 
 COLUMNS = ("island", "mass", "length", "adult", "rating", "grey")
@@ -114,3 +115,20 @@ def test_columns_without_names_have_numbers() -> None:
 def test_numbers_have_no_probabilities(likelihood: nn.Module) -> None:
     with pytest.raises(ValueError, match=r"columns of categories or bits, .* run with none"):
         decoded_rows(made(likelihood, 2), CODES, probabilities=True)
+
+
+@pytest.mark.parametrize(
+    ("num", "counts"), [(16, {1, 2}), (10, {1}), (40, {4}), (7, {0, 1}), (1, {0, 1})]
+)
+def test_labels_of_samples_are_of_all_classes_alike(num: int, counts: set[int]) -> None:
+    labels = sample_labels(Config(prior="conditional", num_classes=10), num)
+    assert labels is not None
+    assert len(labels) == num
+    assert labels.tolist() == sorted(labels.tolist())
+    assert set(labels.bincount(minlength=10).tolist()) == counts
+
+
+def test_few_samples_are_of_the_first_classes() -> None:
+    labels = sample_labels(Config(prior="conditional", num_classes=10), 3)
+    assert labels is not None
+    assert labels.tolist() == [0, 1, 2]
