@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -15,8 +14,6 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-_SECONDS = 5.0
-"""How long processes that are alive may take to answer, once one of them may have ended."""
 _SHARE: list[float] = []
 """This process's share of the data of the step that is being computed; empty outside of steps."""
 
@@ -43,30 +40,8 @@ def portion(values: Tensor) -> Tensor:
 
     The lengths of two parts differ by at most 1.
     """
-    return values.tensor_split(world_size())[rank()]
-
-
-def barrier(seconds: float = _SECONDS) -> None:
-    """Wait until every process has come here.
-
-    Args:
-        seconds: how long to wait at most.
-
-    Raises:
-        ProcessError: a process did not come. The message names it, where the processes
-            communicate by gloo.
-    """
-    if world_size() == 1:
-        return
-    try:
-        torch.distributed.monitored_barrier(timeout=timedelta(seconds=seconds), wait_all_ranks=True)
-    except RuntimeError as error:
-        line = str(error).strip().splitlines()[0]
-        raise ProcessError(
-            f"Expected all {world_size()} processes; got no answer from some of them in "
-            f"{seconds:.0f} s ({line}). Look for the message of the one that ended, and start all "
-            "of them again."
-        ) from error
+    size = world_size()
+    return values if size == 1 else values.tensor_split(size)[rank()]
 
 
 @contextmanager
