@@ -70,9 +70,8 @@ def start_run(
             fit one another. No folder is made then.
     """
     device = torch.device(device)
-    compile_step = settings.pop("compile", None)
     found = check_source(source) if found is None else found
-    source, config = plan_run(source, found, compile=bool(compile_step), **settings)
+    source, config = plan_run(source, found, **settings)
     data = DataRecord.of(source, config, (found.low or 0.0, found.high or 0.0))
     splits = data.splits(source, num_copies=found.num_duplicates)
     _check(config, splits, device)
@@ -83,7 +82,7 @@ def start_run(
             check_guide(trainer.vae)
         elif not has_guide_to_train(trainer.vae):  # an encoder of the user's own, without weights
             config = replace(config, guide_epochs=0)
-    if compile_step is None and trainer.compile_if_long(config.epochs):
+    if settings.get("compile") is None and trainer.compile_if_long(config.epochs):
         config = replace(config, compile=True)
     if config.num_particles is None:  # the estimator is the user's own, and has its defaults
         particles = trainer.elbo.num_particles
@@ -103,11 +102,12 @@ def plan_run(source: Source, found: Scan, **settings: Any) -> tuple[Source, Conf
     Args:
         source: the data.
         found: the result of `check_source`.
-        **settings: settings of `Config`, by name.
+        **settings: settings of `Config`, by name; `compile=None` does not compile.
 
     Raises:
         ValueError: a setting is out of its range, or the data do not fit the likelihood.
     """
+    settings["compile"] = bool(settings.get("compile"))
     kinds = given_kinds(settings.get("likelihood", Config.likelihood))
     source = source if kinds is None else with_categories(source, kinds)
     prior, alpha = settings.get("prior", Config.prior), settings.get("alpha")
@@ -228,7 +228,10 @@ def validation_data(config: Config, splits: Splits, device: torch.device) -> Bat
 
 
 def _refuse_other_settings(folder: Path, its_own: dict[str, Any], settings: dict[str, Any]) -> None:
-    given = {**settings, **reading_of(settings)}
+    given = {
+        name: tuple(value) if isinstance(value, list) else value  # a config holds tuples
+        for name, value in {**settings, **reading_of(settings)}.items()
+    }
     differences = [
         f"{name}={value!r} (the run's: {its_own[name]})"
         for name, value in sorted(given.items())

@@ -10,17 +10,18 @@ from typing import Any
 import torch
 
 from pyro_dvae.data import Scan, Source
+from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.run import inspect_run
 from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.settings import CONFIG
-from pyro_dvae.runs.start import resume_run, start_run
+from pyro_dvae.runs.start import plan_run, resume_run, start_run
 from pyro_dvae.runs.storage import LOCK, locked
 from pyro_dvae.training.records import EpochRecord
 
 
-def _nothing(*_: Any) -> None:
-    pass
+def nothing(*_: Any) -> None:
+    """Take any arguments, and do nothing."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Runs:
     seeds: tuple[int, ...]
     device: torch.device
     trust_code: bool = False
-    tell: Callable[[str], None] = field(default=_nothing)
+    tell: Callable[[str], None] = field(default=nothing)
     """Called with a line for each run that starts or ends."""
-    check: Callable[[], None] = field(default=_nothing)
+    check: Callable[[], None] = field(default=nothing)
     """Called after each step, and while waiting; an exception from it stops the sweep."""
 
     def train(
@@ -46,7 +47,7 @@ class Runs:
         name: str,
         point: dict[str, Any],
         seed: int,
-        on_epoch: Callable[[EpochRecord], None] = _nothing,
+        on_epoch: Callable[[EpochRecord], None] = nothing,
     ) -> RunInfo:
         """Train a run to its end, evaluate it on the test data, and store the figures.
 
@@ -82,19 +83,16 @@ class Runs:
         """The training that is still to be done; None for a run that is complete."""
         if not (folder / CONFIG).is_file():  # a process that was killed may leave no more
             self.tell(f"{folder.name}: starts")
-            training = start_run(
-                self.source, folder, found=self.found, device=self.device, **settings
-            )
-            return training
+            return start_run(self.source, folder, found=self.found, device=self.device, **settings)
         run = inspect_run(folder)
-        _refuse_other(run, settings)
+        _refuse_other(run, settings, plan_run(self.source, self.found, **settings)[1])
         epochs = settings.get("epochs", run.config.epochs)
         is_scored = "test" in run.evaluation or not run.data.num_test
         if run.status != "unfinished" and is_scored and epochs <= run.config.epochs:
             return None
         done = run.metrics[-1].epoch if run.metrics else 0
         self.tell(f"{folder.name}: taken up again after epoch {done}")
-        return resume_run(folder, device=self.device, trust_code=self.trust_code, **settings)
+        return resume_run(folder, device=self.device, trust_code=self.trust_code, epochs=epochs)
 
 
 def _train(
@@ -119,13 +117,15 @@ def _train(
         raise
 
 
-def _refuse_other(run: RunInfo, settings: dict[str, Any]) -> None:
-    its_own = vars(run.config)
-    for name, value in settings.items():
-        if name != "epochs" and value is not None and its_own[name] != value:
+def _refuse_other(run: RunInfo, named: dict[str, Any], planned: Config) -> None:
+    """Refuse a run whose settings are not those that are named, as a config holds them."""
+    for name in named:
+        its_own, value = vars(run.config)[name], vars(planned)[name]
+        # A run can get more epochs.
+        if name != "epochs" and named[name] is not None and its_own != value:
             raise ValueError(
                 f"Expected the runs of this sweep in {run.folder.parent}; got {run.folder.name} "
-                f"with {name}={its_own[name]!r}, and not {value!r}. Name another folder."
+                f"with {name}={its_own!r}, and not {value!r}. Name another folder."
             )
 
 

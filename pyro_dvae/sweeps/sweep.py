@@ -14,7 +14,7 @@ from pyro_dvae.data import Scan, Source
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.resolve import check_source
 from pyro_dvae.runs.start import plan_run
-from pyro_dvae.sweeps.one_run import Runs, _nothing
+from pyro_dvae.sweeps.one_run import Runs, nothing
 from pyro_dvae.sweeps.result import Sweep
 from pyro_dvae.sweeps.search import require_optuna, search
 from pyro_dvae.sweeps.space import Vary, check_vary, folder_name, points
@@ -95,9 +95,7 @@ def sweep(
     found = check_source(source) if found is None else found
     config = None
     for point in points(vary):  # so that a bad setting is reported before anything is trained
-        planned = {**settings, **point}
-        planned["compile"] = bool(planned.get("compile"))
-        config = plan_run(source, found, **planned)[1]
+        config = plan_run(source, found, **{**settings, **point})[1]
     assert config is not None
     runs = Runs(
         Path(folder),
@@ -107,8 +105,8 @@ def sweep(
         known,
         torch.device(device),
         trust_code,
-        tell or _nothing,
-        check or _nothing,
+        tell or nothing,
+        check or nothing,
     )
     if trials is None:
         runs.folder.mkdir(parents=True, exist_ok=True)

@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
+from sweeping import SMALL as SHARED
+from sweeping import Stop
+from sweeping import source as source
 
-from pyro_dvae.data import Source, open_source
+from pyro_dvae.data import Source
 from pyro_dvae.runs import inspect_run
 from pyro_dvae.sweeps import Range, sweep
 
 optuna = pytest.importorskip("optuna")
 pytestmark = pytest.mark.slow
 
-SMALL: dict[str, Any] = {
-    "num_categories": 3,
-    "hidden": (4,),
-    "batch_size": 16,
-    "epochs": 2,
-    "guide_epochs": 0,
-    "estimator": "rloo",
-    "validation": 8,
-    "test": 8,
-}
+SMALL = SHARED | {"estimator": "rloo"}
 VARY: dict[str, Any] = {
     "learning_rate": Range(1e-3, 1e-1, log=True),
     "num_latents": Range(1, 3),
     "prior": ["uniform", "learned"],
 }
-
-
-class Stop(Exception):
-    """What a signal makes of a sweep."""
-
-
-@pytest.fixture(autouse=True)
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
-    torch.set_default_dtype(torch.float32)
-    monkeypatch.chdir(tmp_path)
-    rows = np.random.default_rng(0).integers(0, 2, (48, 3))
-    np.savetxt("t.csv", rows, "%d", ",", header="a,b,c", comments="")
-    return open_source("t.csv")
 
 
 def study(folder: str) -> Any:

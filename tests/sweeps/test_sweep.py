@@ -6,41 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from sweeping import SMALL as SHARED
+from sweeping import Stop
+from sweeping import source as source
 
-from pyro_dvae.data import Source, open_source
-from pyro_dvae.runs import STATE, inspect_run, start_run
+from pyro_dvae.data import Source
+from pyro_dvae.runs import STATE, inspect_run, resume_run, start_run
 from pyro_dvae.runs.checkpoints import WEIGHTS
 from pyro_dvae.runs.storage import locked, read_tensors
 from pyro_dvae.sweeps import Range, Sweep, sweep
 from pyro_dvae.sweeps.space import folder_name, points
 
-SMALL: dict[str, Any] = {
-    "num_latents": 2,
-    "num_categories": 3,
-    "hidden": (4,),
-    "batch_size": 16,
-    "epochs": 2,
-    "guide_epochs": 0,
-    "validation": 8,
-    "test": 8,
-}
+SMALL = SHARED | {"num_latents": 2}
 BOTH = {"estimator": ["rloo", "exact"]}
-
-
-class Stop(Exception):
-    """What a signal makes of a sweep."""
-
-
-@pytest.fixture(autouse=True)
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
-    torch.set_default_dtype(torch.float32)
-    monkeypatch.chdir(tmp_path)
-    rows = np.random.default_rng(0).integers(0, 2, (48, 3))
-    np.savetxt("t.csv", rows, "%d", ",", header="a,b,c", comments="")
-    return open_source("t.csv")
 
 
 def stop_after(steps: int) -> Any:
@@ -220,3 +200,16 @@ def assert_same(one: Path, other: Path) -> None:
 
 def test_a_sweep_of_nothing_has_no_groups() -> None:
     assert Sweep(Path("none"), (), ()).groups() == []
+
+
+def test_lists_are_the_same_settings_when_a_sweep_is_taken_up(source: Source) -> None:
+    vary = {"hidden": [[4], [5]]}
+    shared = {name: value for name, value in SMALL.items() if name not in vary}
+    with pytest.raises(Stop):
+        sweep(source, "lists", vary, check=stop_after(2), **shared)
+    assert resume_run("lists/hidden=4,seed=0", hidden=[4]).config.hidden == (4,)
+    for _ in range(2):
+        found = sweep(source, "lists", vary, **shared)
+        assert [run.config.hidden for run in found.runs] == [(4,), (5,)]
+    with pytest.raises(ValueError, match=r"got hidden=4,seed=0 with batch_size=16, and not 8\."):
+        sweep(source, "lists", vary, **{**shared, "batch_size": 8})
