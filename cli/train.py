@@ -67,9 +67,8 @@ def train(
             print(starts)
             _run(training, log_every, tensorboard, max_seconds)
             return _finish(training)
-    except (OSError, DataError) as error:  # a full disk, or a file of data that was whole before
-        raise CommandError(f"{str(error).rstrip('.')}. {kept}", 1) from error
-    except ProcessError as error:
+    # A full disk, a file of data that was whole before, or another process that has failed.
+    except (OSError, DataError, ProcessError) as error:
         raise CommandError(f"{str(error).rstrip('.')}. {kept}", 1) from error
     except FloatingPointError as error:
         raise CommandError(f"{error} The last good weights stay in {folder}.", 1) from error
