@@ -171,9 +171,12 @@ class DataRecord:
             ValueError: they are not there, or they have changed.
         """
         if self.name is None and self.path is None:  # `open_source` would take None for MNIST
+            words = "Expected the name or the path of the run's data; got neither."
+            raise ValueError(f"{words} Restore the run's config.json.")
+        if self.path is None and self.source == "memory":
             raise ValueError(
-                "Expected the name or the path of the run's data; got neither. Restore the run's "
-                "config.json."
+                "Expected the run's data in a file; got values of a program, which no run copies. "
+                "Pass the values themselves, or save them and name the file with data=..."
             )
         data_dir = self.data_dir
         if data_dir is None and self.name == "mnist" and self.path is None:

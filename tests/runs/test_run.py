@@ -386,3 +386,16 @@ def test_a_record_survives_json(record: DataRecord) -> None:
     content.pop("second_stage", None)
     content["new"] = {"a": 1}
     assert data_from_json(content, record.config) == replace(record, second_stage=None)
+
+
+def test_values_of_a_program_must_be_passed_again() -> None:
+    values = np.random.default_rng(0).integers(0, 2, (40, 3)).astype(np.uint8)
+    settings = {**SMALL, "epochs": 1, "estimator": "rloo"}
+    with start_run(open_source(values), "run", **settings) as training:
+        list(training.epochs())
+    np.save("values.npy", values)
+    with pytest.raises(ValueError, match=r"got values of a program.* or save them and name"):
+        load_run("run").rows("train")
+    assert torch.equal(load_run("run").rows(values).x[:], torch.from_numpy(values).float())
+    with resume_run("run", data="values.npy", epochs=2) as training:
+        assert [record.epoch for record in training.epochs()] == [2]
