@@ -45,8 +45,8 @@ def portion(values: Tensor) -> Tensor:
 
 
 @contextmanager
-def _together() -> Iterator[None]:
-    """Say which process has ended, where one has."""
+def noticing_ends() -> Iterator[None]:
+    """Inside, a broken connection to another process raises a `ProcessError`."""
     try:
         yield
     except RuntimeError as error:  # the connection to it was closed, or it did not answer in time
@@ -61,9 +61,21 @@ def _together() -> Iterator[None]:
 def add_up(values: Tensor) -> Tensor:
     """Put the sum over all processes into a tensor of the same shape and dtype in each of them."""
     if world_size() > 1:
-        with _together():
+        with noticing_ends():
             torch.distributed.all_reduce(values)
     return values
+
+
+def wait_for_all() -> None:
+    """Wait until all processes have come here."""
+    if world_size() > 1:
+        with noticing_ends():
+            torch.distributed.barrier()
+
+
+def communicates_by_gloo() -> bool:
+    """Whether several processes communicate by gloo alone, that is, compute on CPUs."""
+    return world_size() > 1 and torch.distributed.get_backend() == "gloo"
 
 
 @torch.no_grad()
@@ -77,7 +89,7 @@ def take_from_first(tensors: Iterable[Tensor]) -> None:
     for (dtype, _), alike in by_kind.items():
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
         sent = flat.to(torch.uint8) if dtype == torch.bool else flat
-        with _together():
+        with noticing_ends():
             torch.distributed.broadcast(sent, src=0)
         pieces = sent.to(dtype).split([tensor.numel() for tensor in alike])
         for tensor, piece in zip(alike, pieces, strict=True):
@@ -89,7 +101,7 @@ def from_first(value: T) -> T:
     if world_size() == 1:
         return value
     values: list[Any] = [value]
-    with _together():
+    with noticing_ends():
         torch.distributed.broadcast_object_list(values, src=0)
     return values[0]
 
@@ -99,7 +111,7 @@ def gathered(value: T) -> list[T]:
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
-    with _together():
+    with noticing_ends():
         torch.distributed.all_gather_object(values, value)
     return values
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pyro_dvae import processes
 from pyro_dvae.processes import ProcessError
 from pyro_dvae.training.adam import FusedAdam
+from pyro_dvae.training.summing import SumOfAll
 
 if TYPE_CHECKING:
     from pyro_dvae.training.steps import GradientSteps
@@ -25,9 +26,10 @@ class StepTogether:
     """Adds up the gradients of a step over all processes, so that all take the same step.
 
     The gradient of the mean loss per datum is sum_r B_r / B * gradient_r, where process r computes
-    gradient_r of its B_r of the B data. One flat `all_reduce` sums all that the processes tell one
-    another. So it costs one exchange of 4 W bytes per step for W weights in float32. The gradients
-    come from graphs of torch and from `torch.autograd.grad`, which do not call the hooks of
+    gradient_r of its B_r of the B data. One flat sum, a `SumOfAll`, holds all that the processes
+    tell one another. So it costs one exchange of 4 W bytes per step for W weights in float32. The
+    gradients of the weights are views of the sums, which are not copied. Those of each process come
+    from graphs of torch and from `torch.autograd.grad`, which do not call the hooks of
     `DistributedDataParallel`.
 
     Args:
@@ -41,6 +43,7 @@ class StepTogether:
         self._means = [buffer for buffer in buffers if buffer.is_floating_point()]
         self._dtype = reduce(torch.promote_types, {w.dtype for w in optimizer.weights})
         self._dtype = torch.promote_types(self._dtype, torch.float32)
+        self._sizes: list[int] = []
         self._tells_over = self._tells_stop = False  # what this process tells in the next step
         self._is_over = self._stops = False  # what any has told in the last step
         self.own_is_bad = torch.zeros((), device=optimizer.device)
@@ -64,6 +67,7 @@ class StepTogether:
         Raises:
             ProcessError: another process has failed in this step, or has ended.
         """
+        self._prepare()
         old = [mean.clone() for mean in self._means]
         try:
             with processes.sharing(share):
@@ -74,16 +78,16 @@ class StepTogether:
         self.own_is_bad = bad.clone()
         weights = self._trained()
         has_gradient = [weight.grad is not None for weight in weights]
-        changes = [new - old for new, old in zip(self._means, old, strict=True)]
-        parts = [w.new_zeros(w.shape) if w.grad is None else w.grad for w in weights] + changes
-        sizes = [part.numel() for part in parts]
+        own = iter(self._own)
+        for weight in weights:
+            _put(weight.grad, share, next(own))
+        for new, before in zip(self._means, old, strict=True):
+            _put(new - before, share, next(own))
+        next(own).copy_(loss if share else torch.zeros_like(loss))
+        next(own).copy_(bad)
         numbers = [0.0, float(self._tells_over), float(self._tells_stop), *map(float, has_gradient)]
-        told = torch.tensor(numbers, dtype=self._dtype, device=self.optimizer.device)
-        own_loss = loss if share else torch.zeros_like(loss)
-        flat = [each.reshape(-1).to(self._dtype) for each in (*parts, own_loss, bad, told)]
-        everything = torch.cat(flat)
-        everything[: sum(sizes)] *= share
-        *sums, total, num_bad, told = processes.add_up(everything).split([*sizes, 1, 1, len(told)])
+        next(own).copy_(torch.tensor(numbers, dtype=self._dtype))
+        *sums, total, num_bad, told = self._sum().split(self._sizes)
         if reads:
             self._read(told)
         bad.copy_(num_bad[0].clamp(max=1))
@@ -92,7 +96,7 @@ class StepTogether:
             weight.grad = summed.view(weight.shape).to(weight.dtype) if used else None
         for mean, before, change in zip(self._means, old, sums[len(weights) :], strict=True):
             mean.copy_(before + change.view(mean.shape).to(mean.dtype))
-        return total[0].to(loss.dtype)
+        return total[0].to(loss.dtype, copy=True)
 
     def agree_to_end(self, is_over: bool) -> bool:
         """Whether process 0 has told that its time is over; the others' clocks do not count."""
@@ -108,18 +112,32 @@ class StepTogether:
         """Tell the others, which wait for this process's gradient, that there is none."""
         if self.optimizer.device.type == "cuda":  # there nobody would listen before some steps
             return
-        weights = self._trained()
-        num = sum(value.numel() for value in (*weights, *self._means)) + 2
-        told = torch.zeros(num + _STOP + 1 + len(weights), dtype=self._dtype)
-        told[num + _FAILED] = 1
+        for part in self._own:
+            part.zero_()
+        self._own[-1][_FAILED] = 1
         try:
-            processes.add_up(told)
+            self._sum()
             processes.gathered(f"{type(error).__name__}: {error}")
         except ProcessError:  # they have ended too
             return
 
+    def _prepare(self) -> None:
+        """Make room for what is summed, in the first step and where other weights are trained."""
+        weights = self._trained()
+        sizes = [value.numel() for value in (*weights, *self._means)]
+        sizes += [1, 1, _STOP + 1 + len(weights)]
+        if sizes != self._sizes:
+            self._sizes = sizes
+            self._sum = SumOfAll(sum(sizes), self._dtype, self.optimizer.device)
+            self._own = self._sum.own.split(sizes)
+
     def _trained(self) -> list[Tensor]:
         return [weight for weight in self.optimizer.weights if weight.requires_grad]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for copies and pickles; a copy makes room of its own."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("_sum", "_own")}
+        return {**kept, "_sizes": []}
 
     def _read(self, told: Tensor) -> None:
         failed, over, stop = told[: _STOP + 1].tolist()
@@ -133,6 +151,15 @@ class StepTogether:
             f"Expected a step of all {len(errors)} processes; got an error in process {number}, "
             f"{error}"
         )
+
+
+@torch.no_grad()
+def _put(value: Tensor | None, share: float, target: Tensor) -> None:
+    """Write a share of a value, or 0 where there is none, into a flat tensor."""
+    if value is None:
+        target.zero_()
+    else:
+        torch.mul(value, share, out=target.view(value.shape))
 
 
 def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | None:

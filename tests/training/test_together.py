@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -23,8 +24,10 @@ from pyro_dvae import (
 )
 from pyro_dvae.processes import ProcessError, rank
 from pyro_dvae.runs import encode_blocks
+from pyro_dvae.training import summing
 
 pytestmark = pytest.mark.slow
+MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +216,50 @@ def test_codes_are_those_of_one_process_in_order(crew: Crew, num_data: int) -> N
             for theirs in crew.run(size, _encoded, num_data, probabilities):
                 assert len(theirs) == len(blocks)
                 assert all(map(torch.equal, blocks, theirs))
+
+
+def _sums(num: int, shares: bool) -> tuple[list[Tensor], bool, bool]:
+    """Three sums, whether by shared memory, and whether its files are gone."""
+    before = set(MEMORY.glob("pyro_dvae-*")) if MEMORY.is_dir() else set()
+    with pytest.MonkeyPatch.context() as patch:
+        if not shares:  # as where there is no room
+            patch.setattr(summing, "_new_folder", lambda num_bytes: None)
+        total = summing.SumOfAll(num, torch.float64, torch.device("cpu"))
+    sums = []
+    for step in range(3):
+        total.own.copy_(torch.arange(num) * 10.0**step + rank())
+        sums.append(total().clone())
+    torch.distributed.barrier()
+    left = set(MEMORY.glob("pyro_dvae-*")) if MEMORY.is_dir() else set()
+    return sums, total.is_shared, left <= before
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_sum_is_one_of_all_processes(crew: Crew, shares: bool) -> None:
+    for size, num in ((2, 7), (4, 3), (3, 1000)):
+        for sums, is_shared, is_clean in crew.run(size, _sums, num, shares):
+            assert is_shared is (shares and MEMORY.is_dir())
+            assert is_clean
+            for step, found in enumerate(sums):
+                expected = size * torch.arange(num) * 10.0**step + sum(range(size))
+                torch.testing.assert_close(found, expected, rtol=1e-15, atol=0)
+
+
+def _leaves() -> None:
+    total = summing.SumOfAll(5, torch.float64, torch.device("cpu"))
+    assert total.is_shared
+    total()
+    if rank() != 1:
+        total()
+
+
+@pytest.mark.skipif(not MEMORY.is_dir(), reason="shared memory has no files here")
+def test_a_sum_notices_a_process_that_has_left(crew: Crew) -> None:
+    first, second, third = crew.run(3, _leaves)
+    assert second is None
+    for error in (first, third):
+        assert isinstance(error, ProcessError)
+        assert "3 processes that work together" in str(error)
 
 
 class _Broken:
