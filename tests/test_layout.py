@@ -141,6 +141,17 @@ ROOMS: dict[str, set[str]] = {
         "training",
         "vae",
     },
+    "coding": {
+        "checks",
+        "codes",
+        "evaluation",
+        "likelihoods",
+        "posteriors",
+        "process",
+        "runs",
+        "sequences",
+        "vae",
+    },
     "sweeps": {"data", "defaults", "runs", "training"},
     "reports": {
         "_version",
@@ -246,6 +257,7 @@ def test_tests_mirror_the_rooms() -> None:
 
 
 _PUBLIC = [
+    "coding",
     "data",
     "elbos",
     "evaluation",
