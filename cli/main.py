@@ -28,6 +28,7 @@ from .report import report
 from .sample import sample
 from .score import score
 from .second_stage import fit_guide, fit_prior
+from .share import pull, push
 from .sweep import sweep
 from .traverse import traverse
 
@@ -56,6 +57,8 @@ COMMANDS = (
     sweep,
     report,
     explore,
+    push,
+    pull,
     info,
     gradients,
     data,

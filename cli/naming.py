@@ -20,8 +20,8 @@ _SAME = """
     columns compile
     data data_dir dates decoder device drop drop_copies dropout encoder epochs estimator exact
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label
-    labelled_share labels likelihood log_every network nominal other patience posterior prior
-    probabilities range refine resume seed size split split_seed start temperature test time
+    labelled_share labels license likelihood log_every network nominal other patience posterior
+    prior probabilities range refine resume seed size split split_seed start temperature test time
     trust_code
 """
 OPTIONS = {name: name.replace("_", "-") for name in _SAME.split()} | _RENAMED

@@ -165,6 +165,7 @@ ROOMS: dict[str, set[str]] = {
         "training",
     },
     "explorer": {"data", "evaluation", "reports", "runs"},
+    "sharing": {"_version", "data", "reports", "runs", "vae"},
     "sklearn_tables": {"data", "runs"},
     "sklearn_methods": {
         "_version",
@@ -267,6 +268,7 @@ _PUBLIC = [
     "priors",
     "reports",
     "runs",
+    "sharing",
     "sweeps",
     "training",
 ]

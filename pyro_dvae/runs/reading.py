@@ -63,9 +63,26 @@ def beside_in(reading: Reading, folder: str | Path) -> Reading:
     for name in ("labels", "group", "time"):
         path, colon, column = str(reading._asdict()[name]).partition(":")
         there = Path(folder) / Path(path).name
-        if os.path.isabs(path) and not os.path.exists(path) and there.is_file():
+        is_path = os.path.isabs(path) or Path(path).suffix  # shared runs have the name alone
+        if is_path and not os.path.exists(path) and there.is_file():
             moved[name] = f"{absolute(there)}{colon}{column}"
     return reading._replace(**moved)
+
+
+def held_out_in(settings: Mapping[str, Any], folder: str | Path) -> dict[str, Any]:
+    """The files of held-out data that have moved to a folder together with the data.
+
+    Args:
+        settings: name -> value, of which `validation` and `test` may be paths.
+        folder: where the data are now.
+    """
+    moved: dict[str, Any] = {}
+    for part in ("validation", "test"):
+        there = Path(folder) / Path(str(settings[part])).name
+        is_path = isinstance(settings[part], str) and not os.path.exists(settings[part])
+        if is_path and there.is_file():
+            moved[part] = absolute(there)
+    return moved
 
 
 def absolute(path: str | Path) -> str:

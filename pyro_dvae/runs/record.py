@@ -26,7 +26,7 @@ from pyro_dvae.data import (
 )
 from pyro_dvae.data.read.rows import Levels, levels_in
 from pyro_dvae.runs.config import Config, preparation_of
-from pyro_dvae.runs.reading import AS_IT_IS, Reading, absolute, beside_in, reading_of
+from pyro_dvae.runs.reading import AS_IT_IS, Reading, absolute, beside_in, held_out_in, reading_of
 from pyro_dvae.runs.rows import open_file
 from pyro_dvae.runs.splitting import SplitRecord, fingerprint_of_rows, split_record
 
@@ -151,8 +151,7 @@ class DataRecord:
 
         Args:
             data: the path or the name of the data; None if that has not changed.
-            data_dir: the folder that the file or the named data set lies in; None if that has not
-                changed.
+            data_dir: the folder of the file or of the named data set; None if that has not changed.
         """
         record = self
         if data is not None and data in DATA_SETS + TORCHVISION_SETS:
@@ -160,8 +159,10 @@ class DataRecord:
         elif data is not None:
             record = replace(record, path=absolute(data))
         elif data_dir is not None and record.path is not None:
+            its = replace(record.config, **held_out_in(vars(record.config), data_dir))
+            reading = beside_in(record.reading, data_dir)
             path = absolute(Path(data_dir) / Path(record.path).name)
-            return replace(record, path=path, reading=beside_in(record.reading, data_dir))
+            return replace(record, path=path, reading=reading, config=its)
         return record if data_dir is None else replace(record, data_dir=absolute(data_dir))
 
     def open(self) -> Source:

@@ -88,13 +88,7 @@ def write_config(folder: str | Path, data: DataRecord, event_shape: Sequence[int
     Warns:
         UserWarning: the mark cannot be made.
     """
-    content = {
-        "format": FORMAT,
-        "pyro_dvae": __version__,
-        "config": asdict(data.config),
-        "event_shape": list(event_shape),
-        "data": data_to_json(data),
-    }
+    content = config_to_json(data, event_shape)
     own = _marked(data)
     if own:
         mark = make_mark(own)
@@ -107,6 +101,25 @@ def write_config(folder: str | Path, data: DataRecord, event_shape: Sequence[int
         else:
             content["mark"] = mark
     write_json(Path(folder) / CONFIG, content)
+
+
+def config_to_json(
+    data: DataRecord, event_shape: Sequence[int], version: str = __version__
+) -> dict[str, Any]:
+    """What `config.json` holds, without the mark of who made the run.
+
+    Args:
+        data: the settings of a run, and what it remembers of its data.
+        event_shape: shape of a datum.
+        version: of the library that made the run.
+    """
+    return {
+        "format": FORMAT,
+        "pyro_dvae": version,
+        "config": asdict(data.config),
+        "event_shape": list(event_shape),
+        "data": data_to_json(data),
+    }
 
 
 def data_to_json(data: DataRecord) -> dict[str, Any]:

@@ -36,9 +36,15 @@ def refuse_sizes_beyond(path: Path, config: Config) -> None:
         )
 
 
-def without_numbers(folder: Path, file: ConfigFile) -> DiscreteVAE:
-    """The model's shapes alone, whatever sizes a damaged file may claim."""
-    refuse_sizes_beyond(folder / WEIGHTS, file.config)
+def without_numbers(folder: Path, file: ConfigFile, name: str = WEIGHTS) -> DiscreteVAE:
+    """The model's shapes alone, whatever sizes a damaged file may claim.
+
+    Args:
+        folder: the run's.
+        file: its settings.
+        name: of the file of weights.
+    """
+    refuse_sizes_beyond(folder / name, file.config)
     with torch.device("meta"):
         return built(folder, file)
 
@@ -55,22 +61,28 @@ def built(folder: Path, file: ConfigFile) -> DiscreteVAE:
 
 
 def read_weights(
-    folder: Path, file: ConfigFile, vae: DiscreteVAE | None
+    folder: Path, file: ConfigFile, vae: DiscreteVAE | None, name: str = WEIGHTS
 ) -> tuple[dict[str, Tensor], int]:
-    """The weights, of the shapes of a model where one is given, and their epoch."""
+    """The weights, of the shapes of a model where one is given, and their epoch.
+
+    Args:
+        folder: the run's.
+        file: its settings.
+        vae: a model of these settings, whose own weights are not used; None to take any shapes.
+        name: of the file of weights.
+    """
     own = model_code(file.config)
     shapes = None
     if vae is not None:
-        shapes = {name: value.shape for name, value in vae.state_dict().items()}
+        shapes = {its: value.shape for its, value in vae.state_dict().items()}
     # Old versions had no units of counts.
-    units = [name for name in shapes or () if is_unit(name)]
+    units = [its for its in shapes or () if is_unit(its)]
     what = "the run's weights" + (f" to fit {' and '.join(own)} as they are now" if own else "")
-    weights, metadata = read_tensors(folder / WEIGHTS, what, shapes, units)
+    weights, metadata = read_tensors(folder / name, what, shapes, units)
     try:
         check_fields(metadata, {"epoch": int})
     except ValueError as error:
         raise ValueError(
-            f"Expected {what} in {folder / WEIGHTS}; got: {str(error).rstrip('.')}. Restore the "
-            "file."
+            f"Expected {what} in {folder / name}; got: {str(error).rstrip('.')}. Restore the file."
         ) from error
     return weights, metadata.get("epoch", 0)
