@@ -7,16 +7,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+_OTHER_OPTIONS = ("weight_decay", "amsgrad", "maximize")
 
 
 class FusedAdam(torch.optim.Adam):
     """torch's Adam (Kingma & Ba 2015) with a step that costs little more than its arithmetic.
 
     `take_step` equals `step` of `torch.optim.Adam(..., fused=True)`, bit for bit, and the state is
-    the same. It leaves out the hooks of an optimizer, the records for the profiler, and the sorting
-    of parameters by device and dtype. That saves 1 to 2 % of a step of the tutorial's networks
-    (examples/benchmarks/step_pieces.py). The step stays for `CapturedStep`: torch's own refuses to
-    be captured unless the optimizer was built for it. It never reads from the device.
+    the same. It leaves out the records for the profiler, and the sorting of parameters by device
+    and dtype. That saves 1 to 2 % of a step of the tutorial's networks
+    (examples/benchmarks/step_pieces.py). Where somebody has registered a hook, or has set another
+    option of Adam than the learning rate, the betas and eps, it takes torch's own step. The step
+    stays for `CapturedStep`: torch's own refuses to be captured unless the optimizer was built for
+    it. It never reads from the device.
 
     Args:
         weights: the weights to train, all on one device, of one dtype or of several.
@@ -57,7 +62,7 @@ class FusedAdam(torch.optim.Adam):
             skip: a float32 scalar on the device; 0 takes the step, and 1 leaves the weights and the
                 state as they are.
         """
-        if not self._is_plain:
+        if not self._is_plain or self._is_changed():
             if self._is_fused:
                 self.found_inf = skip
             self.step()
@@ -89,6 +94,13 @@ class FusedAdam(torch.optim.Adam):
                 maximize=False,
                 found_inf=skip,
             )
+
+    def _is_changed(self) -> bool:
+        hooks = (self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks)
+        of_all = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
+        return any((*hooks, *of_all)) or any(
+            group[name] for group in self.param_groups for name in _OTHER_OPTIONS
+        )
 
 
 def _begin(new: list[tuple[Tensor, dict[str, Any]]]) -> None:

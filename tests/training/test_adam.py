@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pyro_dvae.training.adam import FusedAdam
 
@@ -89,6 +91,54 @@ def test_continues_from_a_state(begin: Callable[..., torch.optim.Adam]) -> None:
             optimizer.step()
         results.append(copies)
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def shift(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            if weight.grad is not None:
+                weight.grad.sub_(1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda optimizer: optimizer.register_step_pre_hook(shift),
+        lambda optimizer: optimizer.register_step_post_hook(
+            lambda optimizer, *_: optimizer.param_groups[0].update(lr=0.5)
+        ),
+        lambda optimizer: register_optimizer_step_pre_hook(shift),
+        *[
+            lambda optimizer, name=name, value=value: optimizer.param_groups[0].update(
+                {name: value}
+            )
+            for name, value in {"weight_decay": 0.1, "amsgrad": True, "maximize": True}.items()
+        ],
+    ],
+)
+def test_obeys_hooks_and_options(change: Callable[[torch.optim.Adam], Any]) -> None:
+    results = []
+    for make in (
+        lambda weights: FusedAdam(weights, 0.01),
+        lambda weights: torch.optim.Adam(weights, 0.01, fused=True),
+        lambda weights: None,
+    ):
+        weights = make_weights([torch.float32])
+        optimizer = make(weights)
+        changed = None if optimizer is None else change(optimizer)
+        optimizer = FusedAdam(weights, 0.01) if optimizer is None else optimizer
+        for number in range(2):
+            set_gradients(weights, number)
+            if isinstance(optimizer, FusedAdam):
+                optimizer.take_step(flag(False))
+            else:
+                optimizer.step()
+        if changed is not None:
+            changed.remove()
+        results.append(weights)
+    found, expected, unchanged = results
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(found, unchanged, strict=True))
 
 
 def test_gradients() -> None:
