@@ -24,7 +24,7 @@ class SumOfAll:
     """sum_r x_r of the numbers x_r (N,) that each process r writes into its `own`.
 
     Processes of one machine that compute on CPUs write them into memory that they share. Each adds
-    up its part of the N sums, and all read all sums there. Other processes use
+    up its part of the N sums, and all copy all sums from there. Other processes use
     `torch.distributed.all_reduce`. On one machine, gloo's sends the numbers from process to
     process, which copies them several times, and takes 3 times as long
     (examples/benchmarks/processes.py).
@@ -49,6 +49,8 @@ class SumOfAll:
             self.own = torch.zeros(num, dtype=dtype, device=device)
         else:  # a row for each process, and the last for the sums
             self.own = self._all[processes.rank()]
+            # A hook of the user may change gradients in place, in each process.
+            self._sums = torch.empty_like(self.own)
 
     @property
     def is_shared(self) -> bool:
@@ -56,7 +58,7 @@ class SumOfAll:
         return self._all is not None
 
     def __call__(self) -> Tensor:
-        """The sums (N,), which are valid until the next call.
+        """The sums (N,), in memory of this process alone, which are valid until the next call.
 
         Raises:
             ProcessError: another process has ended.
@@ -69,7 +71,7 @@ class SumOfAll:
         for other in others:
             total += other
         self._meeting.wait_for_all()  # until each has added up its part
-        return self._all[-1]
+        return self._sums.copy_(self._all[-1])
 
 
 class _Meeting:

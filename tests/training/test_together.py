@@ -76,6 +76,29 @@ def test_any_number_of_processes_trains_the_same_weights(
                     assert other[name] == pytest.approx(value, abs=1e-10), name
 
 
+def _halved() -> dict[str, Tensor]:
+    """Weights after an exact training whose gradients a hook of the user changes in place."""
+    pyro.set_rng_seed(0)
+    vae = tiny_vae()
+    trainer = Trainer(vae, EnumeratedELBO(), _data(), batch_size=5, annealing=0, averaging=0)
+
+    def halve(optimizer: Any, *_: Any) -> None:
+        for weight in optimizer.weights:
+            weight.grad.mul_(0.5).clamp_(-0.01, 0.01)
+
+    trainer.optimizer.register_step_pre_hook(halve)
+    list(trainer.run(2))
+    return vae.state_dict()
+
+
+def test_gradients_may_be_changed_in_place(crew: Crew) -> None:
+    weights = _halved()
+    for size in (2, 4):
+        for theirs in crew.run(size, _halved):
+            for name, weight in weights.items():
+                torch.testing.assert_close(theirs[name], weight, atol=1e-10, rtol=0)
+
+
 class _Recorded:
     """Data that note which of them are asked for."""
 
