@@ -34,24 +34,18 @@ class Likelihood(Contract):
     """
 
     REQUIRED = ("num_params",)
+    # fmt: off
     OPTIONAL = (
-        "support",
-        "kind",
-        "levels",
-        "cost",
-        "takes_missing",
-        "features",
-        "feature_shape",
-        "filled",
-        "check",
-        "calibrate",
-        "is_calibrated",
-        "before_training",
+        "param_meanings", "support", "kind", "levels", "cost", "takes_missing", "features",
+        "feature_shape", "filled", "check", "calibrate", "is_calibrated", "before_training",
         "cancelled",
     )
+    # fmt: on
 
     num_params: int = 1
     """Parameters that the decoder computes for each element of a datum."""
+    param_meanings: tuple[str, ...] = ()
+    """What each of these parameters means, in order, for people; () if nobody has said so."""
     support: constraints.Constraint = constraints.real
     """The values that an element of a datum may have."""
     kind: str = "real"

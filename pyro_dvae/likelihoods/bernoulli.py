@@ -23,6 +23,7 @@ class Bernoulli(Likelihood):
 
     kind = "bits"
     cost = 0
+    param_meanings = ("l, the logit of x = 1",)
     support = constraints.boolean
 
     def forward(self, params: Tensor, event_dim: int) -> IndependentBernoulli:

@@ -57,6 +57,7 @@ class CorrelatedNormal(_Gaussian):
                 f"Expected at most {_MOST_ELEMENTS} elements for the {self.name} likelihood; got "
                 f"{size}, of shape {tuple(event_shape)}. Use Normal, or fewer columns or pixels."
             )
+        self.param_meanings = ("m, of y", "r before its lower bound")
         self.below_diagonal = nn.Parameter(torch.zeros(size * (size - 1) // 2))
         self.register_buffer("start", torch.eye(size))
 

@@ -110,6 +110,7 @@ class Poisson(_Scaled):
 
     cost = 0
     name = "poisson"
+    param_meanings = ("r / unit before the softplus",)
     UNITS = ("unit",)
     unit: Tensor
 
@@ -159,6 +160,7 @@ class NegativeBinomial(_Scaled):
 
     name = "negative-binomial"
     num_params = 2
+    param_meanings = ("r / total_unit before the softplus", "log(g / (1 - g) / odds_unit)")
     cost = 4
     UNITS = ("total_unit", "odds_unit")
     total_unit: Tensor
@@ -227,6 +229,7 @@ class Multinomial(_Counts):
     cost = 0
 
     name = "multinomial"
+    param_meanings = ("the logit of the element",)
     total_count: Tensor
 
     def __init__(self) -> None:

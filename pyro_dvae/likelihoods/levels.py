@@ -62,6 +62,7 @@ class Categorical(_Levels):
     def __init__(self, levels: int = 256) -> None:
         super().__init__(levels)
         self.num_params = levels
+        self.param_meanings = tuple(f"the logit of level {level}" for level in range(levels))
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum, without an array of (C, B, P, L) numbers."""
@@ -121,6 +122,8 @@ class LogisticMixture(_Levels):
         at_least("components", components, 1)
         self.components = components
         self.num_params = 3 * components
+        what = ("the logit of the weight w", "the mean m", "r, log s before its lower bound")
+        self.param_meanings = tuple(f"{each}_{m}" for each in what for m in range(components))
         self.cost = 4 * components
         self.step = 2 / (levels - 1)
 

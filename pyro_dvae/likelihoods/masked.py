@@ -57,6 +57,7 @@ class Masked(Likelihood):
         refuse_dependent(its)
         self.likelihood = its
         self.num_params, self.kind, self.levels = its.num_params, its.kind, its.levels
+        self.param_meanings = its.param_meanings
         self.cost = max(1, its.cost)  # there is no matrix product of masked data
         self.support = _OrMissing(its.support)
 

@@ -35,6 +35,7 @@ class Ordinal(_Levels):
 
     name = "ordinal"
     num_params = 2
+    param_meanings = ("the location m", "r, log s before its lower bound")
     cost = 4
     thresholds: Tensor
 

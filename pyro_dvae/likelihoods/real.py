@@ -43,6 +43,9 @@ class _LocationScale(Likelihood):
             )
         self.num_params = 1 if scale is not None else 2
         self.scale = scale
+        fixed = "" if scale is None else f"; the scale is {scale:g} spread"
+        middle = f"(m - location) / spread{fixed}"
+        self.param_meanings = (middle, "r before its lower bound")[: self.num_params]
         self.register_buffer("location", torch.zeros(tuple(event_shape)))
         self.register_buffer("spread", torch.ones(tuple(event_shape)))
 

@@ -30,6 +30,7 @@ class ContinuousBernoulli(Likelihood):
 
     kind = "unit"
     cost = 0
+    param_meanings = ("l, the logit of g",)
     support = constraints.unit_interval
 
     def check(self, x: Tensor) -> None:
@@ -82,6 +83,7 @@ class Beta(Likelihood):
 
     kind = "open"
     num_params = 2
+    param_meanings = ("a before the softplus", "b before the softplus")
     cost = 4
     support = constraints.unit_interval
 
