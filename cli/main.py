@@ -16,6 +16,7 @@ from .encode import encode
 from .errors import CommandError, is_out_of_memory
 from .evaluate import evaluate
 from .explore import explore
+from .export import export
 from .fit import fit
 from .gradients import gradients
 from .help import Command
@@ -59,6 +60,7 @@ COMMANDS = (
     explore,
     push,
     pull,
+    export,
     info,
     gradients,
     data,

@@ -14,11 +14,13 @@ _RENAMED = {
     "compiled": "compile",
     "importance_samples": "iw-samples",
     "num_draws": "draws",
+    "replace": "force",
 }
 _SAME = """
     ais ais_data alpha annealing averaging baseline batch_size beta bfloat16 binarize channels
     columns compile
     data data_dir dates decoder device drop drop_copies dropout encoder epochs estimator exact
+    format
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label
     labelled_share labels license likelihood log_every network nominal other patience posterior
     prior probabilities range refine resume seed size split split_seed start temperature test time

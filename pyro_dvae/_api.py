@@ -32,6 +32,7 @@ from pyro_dvae.evaluation import (
     profile,
     refine,
 )
+from pyro_dvae.exporting import export_run
 from pyro_dvae.guides import AutoregressiveGuide, Guide, MeanFieldGuide
 from pyro_dvae.likelihoods import (
     Bernoulli,
@@ -165,6 +166,7 @@ __all__ = [
     "build_vae",
     "datum_scores",
     "evaluate",
+    "export_run",
     "fit",
     "fit_guide",
     "fit_prior",

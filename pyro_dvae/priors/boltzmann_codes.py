@@ -96,7 +96,9 @@ class BoltzmannTable(SequentialCodes):
         if latents == 0:
             return table[0]
         prefix = prefix.to(table)
-        if prefix.requires_grad or not ((prefix == 0) | (prefix == 1)).all():
+        # A graph for export may not branch by what a tensor holds.
+        traced = torch.compiler.is_compiling()
+        if traced or prefix.requires_grad or not ((prefix == 0) | (prefix == 1)).all():
             mixed = table.flatten()
             for latent in prefix.unbind(-2):
                 rest = mixed.view(*mixed.shape[:-1], self.event_shape[-1], -1)

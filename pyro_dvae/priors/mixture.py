@@ -75,6 +75,8 @@ class MixtureCodes(SequentialCodes):
     def _log_joint(self, prefix: Tensor) -> Tensor:
         """Log w_c p_c(z_1 ... z_d), (..., C)."""
         joint = self.log_weights.clamp(min=_IMPOSSIBLE)
+        if not prefix.shape[-2]:
+            return joint
         if self._logits is not None:  # factorised components score all latents at once
             log_p = self._logits[..., : prefix.shape[-2], :].clamp(min=_IMPOSSIBLE)
             return joint + torch.einsum("...dk,...cdk->...c", prefix, log_p)
