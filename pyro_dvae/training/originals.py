@@ -66,7 +66,13 @@ def has_own_methods(thing: object) -> bool:
 
 def has_hooks(modules: Iterable[nn.Module]) -> bool:
     """Whether one of the modules has a hook, or torch has a hook for all modules."""
-    return bool(torch.nn.modules.module._has_any_global_hook()) or any(
+    shared = torch.nn.modules.module  # torch 2.4 has no function that asks for all of them
+    return bool(
+        shared._global_forward_hooks
+        or shared._global_forward_pre_hooks
+        or shared._global_backward_hooks
+        or shared._global_backward_pre_hooks
+    ) or any(
         module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks
