@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .compare import compare
+from .compress import compress, decompress
 from .console import complain, surviving_output, warnings_in_lines
 from .data import data
 from .decode import decode
@@ -50,6 +51,8 @@ COMMANDS = (
     traverse,
     encode,
     decode,
+    compress,
+    decompress,
     score,
     impute,
     predict,

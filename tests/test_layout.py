@@ -144,6 +144,7 @@ ROOMS: dict[str, set[str]] = {
     "coding": {
         "checks",
         "codes",
+        "data.read",
         "evaluation",
         "likelihoods",
         "posteriors",

@@ -58,7 +58,6 @@ def compress_values(
     *,
     way: Way | None = None,
     refine: int | None = None,
-    about: bytes = b"",
 ) -> Compressed:
     """The same of data that need not be in memory at once.
 
@@ -67,7 +66,6 @@ def compress_values(
         values: the data.
         way: as of `compress`.
         refine: as of `compress`.
-        about: what else is kept of the data, in the header.
     """
     require_constriction()
     if way is not None:
@@ -82,7 +80,7 @@ def compress_values(
         model = reference_model(vae)
         encoder = Encoder(vae, model, values, refine)
         chosen = encoder.choose() if way is None else way
-        return encoder.compress(chosen, about)
+        return encoder.compress(chosen)
 
 
 def decompress(vae: DiscreteVAE, content: bytes, what: str = "the content") -> NDArray[Any]:
@@ -152,4 +150,4 @@ def _decompress(
         raise ValueError(
             f"Expected all of {what} to be read; got words that are left over. Restore the file."
         )
-    return np.concatenate(blocks[::-1])
+    return np.concatenate(blocks[::-1]).astype(dtype, copy=False)  # the byte order is lost there

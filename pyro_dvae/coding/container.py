@@ -16,11 +16,10 @@ Way = Literal["code", "bits-back", "exact"]
 WAYS: tuple[Way, ...] = ("code", "bits-back", "exact")
 
 MAGIC, VERSION = b"PDV\n", 1
-_FIXED = struct.Struct("<4sBBBB16s4sIIddIQ")
+_FIXED = struct.Struct("<4sBBBB16s4sIIddQ")
 """Magic, version, way, flags, dimensions, hash of the model, dtype, data per block, window of
-counts, the values that stand for 0 and 1, bytes about the data, words."""
+counts, the values that stand for 0 and 1, words."""
 _WORD = np.dtype("<u4")
-MOST_ABOUT = 2**24
 _KINDS = "biuf"
 
 
@@ -41,8 +40,6 @@ class Header:
     """The number of counts, from 0 on, that have a symbol each; 0 where there are no counts."""
     values: tuple[float, float] = (0.0, 1.0)
     """The stored values that stand for 0 and 1."""
-    about: bytes = b""
-    """What else is kept of the data, such as JSON with the names of columns."""
 
     @property
     def sizes(self) -> list[int]:
@@ -90,14 +87,11 @@ def pack(header: Header, checksums: list[int], words: NDArray[np.uint32]) -> byt
     """
     way = WAYS.index(header.way)
     dtype = header.dtype.encode("ascii").ljust(4)
-    about = zlib.compress(header.about, 9) if header.about else b""
-    if len(dtype) > 4 or len(header.about) > MOST_ABOUT:
-        raise ValueError(f"Expected a plain dtype and few columns; got {header.dtype}. Use fewer.")
     fixed = _FIXED.pack(
         MAGIC, VERSION, way, 0, len(header.shape), header.model, dtype, header.block,
-        header.window, *header.values, len(about), len(words),
+        header.window, *header.values, len(words),
     )  # fmt: skip
-    start = fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape) + about
+    start = fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape)
     start += struct.pack("<I", zlib.crc32(start))
     body = np.array(checksums, _WORD).tobytes() + words.astype(_WORD).tobytes()
     return start + body + struct.pack("<I", zlib.crc32(start + body))
@@ -132,25 +126,12 @@ def unpack(content: bytes, what: str) -> tuple[Header, list[int], NDArray[np.uin
 def _unpack(content: bytes) -> tuple[Header, list[int], NDArray[np.uint32]]:
     if len(content) < _FIXED.size:
         raise ValueError(f"{len(content)} bytes, too few for a header")
-    (
-        _,
-        version,
-        way,
-        flags,
-        dimensions,
-        model,
-        dtype,
-        block,
-        window,
-        low,
-        high,
-        num_about,
-        words,
-    ) = _FIXED.unpack_from(content)
+    fixed = _FIXED.unpack_from(content)
+    version, way, flags, dimensions, model, dtype, block, window = fixed[1:9]
+    low, high, words = fixed[9:]
     if version != VERSION:
         raise ValueError(f"format {version}, where this version reads format {VERSION}")
-    about_at = _FIXED.size + 8 * dimensions
-    end = about_at + num_about
+    end = _FIXED.size + 8 * dimensions
     if end + 8 > len(content):
         raise ValueError(f"{len(content)} bytes, too few for its header")
     if struct.unpack_from("<I", content, end)[0] != zlib.crc32(content[:end]):
@@ -169,10 +150,6 @@ def _unpack(content: bytes) -> tuple[Header, list[int], NDArray[np.uint32]]:
         raise ValueError(f"{len(content)} bytes, not {length} as its header says")
     if struct.unpack_from("<I", content, len(content) - 4)[0] != zlib.crc32(content[:-4]):
         raise ValueError("damaged data, whose checksum is another")
-    plain = zlib.decompressobj()
-    about = plain.decompress(content[about_at:end], MOST_ABOUT) if num_about else b""
-    if plain.unconsumed_tail:
-        raise ValueError(f"more than {MOST_ABOUT:,} bytes about the data")
-    header = Header(WAYS[way], model, name, shape, block, window, (low, high), about)
+    header = Header(WAYS[way], model, name, shape, block, window, (low, high))
     numbers = np.frombuffer(content, _WORD, number + words, end + 4).astype(np.uint32)
     return header, numbers[:number].tolist(), numbers[number:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from pyro_dvae.coding.values import Values, restored
 from pyro_dvae.coding.ways import BlockCoder
 from pyro_dvae.evaluation import Inference, found_posteriors
 from pyro_dvae.posteriors import posterior_of
+from pyro_dvae.runs.storage import write_atomically
 
 if TYPE_CHECKING:
     from pyro_dvae.vae import DiscreteVAE
@@ -38,6 +41,22 @@ class Compressed(NamedTuple):
     """What it says of the data."""
     bits: int
     """Bits of the entropy coder; the rest of the content is the header and the checksums."""
+
+    @property
+    def bits_per_dimension(self) -> float:
+        """8 times the bytes of the content, divided by the number of elements of all data."""
+        return 8 * len(self.content) / math.prod(self.header.shape)
+
+    def write(self, path: str | Path) -> None:
+        """Write the content into a file.
+
+        Args:
+            path: a .pdv file.
+
+        Raises:
+            OSError: the file cannot be written. What was there stays.
+        """
+        write_atomically(path, lambda beside: beside.write_bytes(self.content))
 
     def __repr__(self) -> str:
         way, shape = self.header.way, self.header.shape
@@ -126,19 +145,16 @@ class Encoder:
             sizes[way] = stack.num_bits - before
         return "bits-back" if sizes["bits-back"] < sizes["code"] else "code"
 
-    def compress(self, way: Way, about: bytes) -> Compressed:
+    def compress(self, way: Way) -> Compressed:
         """All of the data, coded in one way.
 
         Args:
             way: how codes are coded.
-            about: what else is kept of the data, in the header.
         """
         coder = self.coder if way == "code" else BlockCoder(self.model, way, self.window)
         shape, dtype = self.values.shape, self.values.dtype.str
-        header = Header(
-            way, model_hash(self.model), dtype, shape, coder.size, self.window,
-            self.values.values, about,
-        )  # fmt: skip
+        window, values = self.window, self.values.values
+        header = Header(way, model_hash(self.model), dtype, shape, coder.size, window, values)
         self.table = coder.table
         stack, checksums, start = Stack(), [], 0
         for size in header.sizes:

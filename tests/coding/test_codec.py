@@ -32,7 +32,7 @@ def trip(vae: Any, values: Any, **options: Any) -> Any:
     found = compress(vae, values, **options)
     again = decompress(vae, found.content)
     assert (again.dtype, again.shape) == (values.dtype, values.shape)
-    assert again.tobytes() == values.tobytes()
+    assert again.tobytes() == np.ascontiguousarray(values).tobytes()
     return found
 
 
@@ -69,6 +69,11 @@ def test_a_table_without_real_columns() -> None:
     columns = [LIKELIHOODS[name].data((30, 1)) for name in ("bernoulli", "categorical", "poisson")]
     table = torch.cat([*columns, LIKELIHOODS["ordinal"].data((30, 1))], 1)
     trip(vae, table.numpy().astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", ["?", ">i4", "<u8", ">f2", "<f4", "|i1"])
+def test_the_type_and_the_byte_order_come_back(dtype: str) -> None:
+    trip(tiny_vae(), np.asfortranarray(tiny_data(9).numpy().astype(dtype)))
 
 
 @pytest.mark.parametrize("most", [5, 4095, 4096, 1_000_000])
