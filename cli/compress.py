@@ -74,10 +74,10 @@ def compress(
             show_default=False,
         ),
     ] = None,
-    binarize: Annotated[
+    as_bits: Annotated[
         bool,
         your_data(
-            "--binarize",
+            "--as-bits",
             help="Compress the zeros and ones that the run makes of grey values, in place of the "
             "grey values, which cannot be made of them again.",
         ),
@@ -101,7 +101,7 @@ def compress(
     The data are bits, levels, counts, or tables of these. The probable ones take few bits. The
     same run decompresses them. It needs constriction: pip install 'pyro-dvae[codec]'.
 
-    Example: pdvae compress runs/mnist-d4k8-rloo-1 test --binarize -o digits.pdv
+    Example: pdvae compress runs/mnist-d4k8-rloo-1 test --as-bits -o digits.pdv
     """
     folder, data = _run_and(inputs, "data")
     file_for(output, (".pdv",), force)
@@ -113,7 +113,7 @@ def compress(
         what = str(data)
         how: dict[str, Any] = {"way": name, "refine": refine, "data_dir": data_dir, "key": key}
         try:
-            found, rows = compress_rows(loaded, what, binarize=binarize, **how)
+            found, rows = compress_rows(loaded, what, as_bits=as_bits, **how)
         except MissingConstriction as error:
             fail(str(error))
         report = None

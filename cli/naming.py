@@ -17,8 +17,8 @@ _RENAMED = {
     "replace": "force",
 }
 _SAME = """
-    ais ais_data alpha annealing averaging baseline batch_size beta bfloat16 binarize channels
-    columns compile
+    ais ais_data alpha annealing as_bits averaging baseline batch_size beta bfloat16
+    binarize channels columns compile
     data data_dir dates decoder device drop drop_copies dropout encoder epochs estimator exact
     format
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label

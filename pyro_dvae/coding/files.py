@@ -32,17 +32,17 @@ class RowValues:
         run: the run.
         rows: the rows.
         dtype: of the stored values; None for that which torch knows them by.
-        binarize: compress the zeros and ones that the model takes, in place of what is stored.
+        as_bits: compress the zeros and ones that the model takes, in place of what is stored.
     """
 
     def __init__(
-        self, run: Run, rows: PreparedRows, dtype: np.dtype[Any] | None, binarize: bool
+        self, run: Run, rows: PreparedRows, dtype: np.dtype[Any] | None, as_bits: bool
     ) -> None:
-        self._rows, self._binarize = rows, binarize
+        self._rows, self._as_bits = rows, as_bits
         self.shape = (len(rows.x), *run.event_shape)
         self.values = (0.0, 1.0)
         self.dtype = np.dtype(np.uint8)
-        if not binarize:
+        if not as_bits:
             self.dtype = dtype or np.dtype(str(rows.stored.dtype).removeprefix("torch."))
             self.values = self._two_values(run)
 
@@ -64,7 +64,7 @@ class RowValues:
     def block(self, start: int, stop: int) -> tuple[Tensor, NDArray[Any]]:
         """Some of the data."""
         x = self._rows.x[start:stop].cpu()
-        stored = x if self._binarize else self._stored(start, stop)
+        stored = x if self._as_bits else self._stored(start, stop)
         return x, stored.numpy().astype(self.dtype)
 
 
@@ -72,7 +72,7 @@ def compress_rows(
     run: Run,
     what: Any,
     *,
-    binarize: bool = False,
+    as_bits: bool = False,
     way: Way | None = None,
     refine: int | None = None,
     data_dir: str | Path | None = None,
@@ -83,7 +83,7 @@ def compress_rows(
     Args:
         run: the run.
         what: "train", "validation" or "test"; or a file or values, as for `Run.rows`.
-        binarize: where the model takes zeros and ones, compress those that the run makes of grey
+        as_bits: where the model takes zeros and ones, compress those that the run makes of grey
             values, as uint8. Grey values themselves cannot be made of them again.
         way: as of `compress`.
         refine: as of `compress`.
@@ -99,12 +99,12 @@ def compress_rows(
     rows = run.rows(what, data_dir=data_dir, key=key)
     dtype = _stored_dtype(run, what, key)
     makes_bits = preparation_of(run.config, run.event_shape).makes_bits
-    if binarize and not makes_bits:
+    if as_bits and not makes_bits:
         raise ValueError(
-            "Expected a model of zeros and ones with binarize=True; got the likelihood "
+            "Expected a model of zeros and ones with as_bits=True; got the likelihood "
             f"{run.config.likelihood}. Leave it out."
         )
-    values = RowValues(run, rows, dtype, binarize)
+    values = RowValues(run, rows, dtype, as_bits)
     try:
         return compress_values(run.vae, values, way=way, refine=refine), rows
     except ValueError as error:
@@ -112,7 +112,7 @@ def compress_rows(
             raise ValueError(
                 f"{rows.name}: Expected values that all are {values.values[0]:g} or "
                 f"{values.values[1]:g}, since the model takes zeros and ones; got others. Use "
-                "binarize=True, which compresses the zeros and ones that the run makes of them."
+                "as_bits=True, which compresses the zeros and ones that the run makes of them."
             ) from error
         raise
 

@@ -80,9 +80,9 @@ def test_grey_images_are_compressed_only_as_what_the_run_makes_of_them(pdvae: Pd
     status, _, err = pdvae("compress", "run", "d.npy", "-o", "d.pdv")
     assert status == 2
     assert "all are 0 or 255" in err
-    assert "Use --binarize" in err
+    assert "Use --as-bits" in err
     assert not Path("d.pdv").exists()
-    assert pdvae("compress", "run", "test", "-o", "d.pdv", "--binarize")[0] == 0
+    assert pdvae("compress", "run", "test", "-o", "d.pdv", "--as-bits")[0] == 0
     assert pdvae("decompress", "run", "d.pdv", "-o", "bits.npy")[0] == 0
     assert set(np.load("bits.npy").ravel().tolist()) == {0, 1}
     np.save("two.npy", np.where(grey > 127, 255, 0).astype(np.uint8))
