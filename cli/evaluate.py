@@ -27,6 +27,7 @@ from .options import (
     TrustOption,
     run_data,
 )
+from .processes import is_first
 from .rows import open_run, refuse_too_many_codes
 
 if TYPE_CHECKING:
@@ -144,7 +145,10 @@ def evaluate(
             refine=_sweeps(loaded, exact, refine),
             ais=ais or None,
             ais_data=ais_data,
+            together=True,
         )
+        if not is_first():  # which prints and stores them
+            return
         if splits is not None:
             known = _stored(loaded, part) if part in PARTS else None
             scores = with_simple_models(scores, loaded.vae, config, splits, batch, known)

@@ -14,7 +14,7 @@ from .console import Output, note
 from .errors import fail
 from .signals import STOPPED
 
-TOGETHER = ("fit", "encode")
+TOGETHER = ("fit", "encode", "evaluate", "score")
 """The commands that several processes run together."""
 _TOLD, _STOPPED = "pdvae told", "pdvae stopped"
 """Names in the store that torchrun shares among the processes."""

@@ -113,7 +113,7 @@ def ranked_scores(
     from pyro_dvae.runs import anomaly_rows, beside, score_rows
 
     about = beside(run.data, rows)
-    draws: Any = {"importance_samples": iw_samples, "seed": seed}
+    draws: Any = {"importance_samples": iw_samples, "seed": seed, "together": True}
     if bound is not None:
         names = {"elbo": "ELBO", "importance": f"bound({iw_samples})", "exact": "log p(x)"}
         found = score_rows(run.vae, run.config, rows, bound.value, **draws, inference=inference)

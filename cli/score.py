@@ -29,6 +29,7 @@ from .options import (
     RunSeedOption,
     TrustOption,
 )
+from .processes import is_first
 from .ranking import Bound, By, RankedScores, ScoreRow, ranked_scores
 from .rows import (
     asked_posterior,
@@ -141,9 +142,13 @@ def score(
         draws = loaded.config.seed if seed is None else seed
         bound, inference = _inference(loaded, by, bound, explain, posterior, refine, draws)
         if explain is not None:
+            if not is_first():  # one datum needs one process
+                return
             explained(loaded, rows, explain, output, top or _EXPLAINED, draws, as_json)
             return
         scores = ranked_scores(loaded, rows, by, bound, iw_samples, draws, data_dir, inference)
+    if not is_first():  # which prints and writes them
+        return
     if output is not None:
         with failed_writes():
             from pyro_dvae.runs.tables import write_csv

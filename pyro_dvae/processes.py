@@ -116,17 +116,39 @@ def gathered(value: T) -> list[T]:
     return values
 
 
-def in_turn(function: Callable[[int], T], num: int) -> Iterator[T]:
+def in_turn(function: Callable[[int], T], num: int, *, together: bool = True) -> Iterator[T]:
     """The values function(0), ..., function(num - 1), of which each process computes its part.
 
     Process r of R computes those of r, r + R, r + 2 R, ...; all processes get all values. At most R
     of them are held at once.
+
+    Args:
+        function: gives a value that pickle takes.
+        num: the number of values.
+        together: whether all processes call this; else this one computes all values.
+
+    Raises:
+        ValueError: (or OSError) the function has raised one, in any process.
+        ProcessError: the function has raised another exception in another process.
     """
-    size = world_size()
+    size = world_size() if together else 1
+    if size == 1:
+        yield from map(function, range(num))
+        return
     for start in range(0, num, size):
         own = start + rank()
-        computed: Any = function(own) if own < num else None
-        yield from gathered(computed)[: num - start]
+        computed: Any = None
+        error: Exception | None = None
+        try:
+            computed = function(own) if own < num else None
+        except Exception as caught:
+            error = caught
+        everywhere = gathered((computed, _told(error)))
+        if error is not None:
+            raise error
+        for _, told in everywhere:
+            _raise(told)
+        yield from (value for value, _ in everywhere[: num - start])
 
 
 def done_by_first(function: Callable[[], T]) -> T:
@@ -144,16 +166,27 @@ def done_by_first(function: Callable[[], T]) -> T:
             result = function()
         except Exception as caught:
             error = caught
-    is_ours = isinstance(error, (ValueError, OSError))
-    sent = None if error is None else (isinstance(error, OSError), is_ours, str(error))
-    result, failure = from_first((result, sent))
+    result, told = from_first((result, _told(error)))
     if error is not None:
         raise error
-    if failure is not None:
-        is_os_error, is_ours, message = failure
-        kind = ProcessError if not is_ours else OSError if is_os_error else ValueError
-        raise kind(message)
+    _raise(told)
     return result
+
+
+def _told(error: Exception | None) -> tuple[str, str] | None:
+    """An exception as other processes are told it: the name of its kind, and its message."""
+    if error is None:
+        return None
+    kinds = (ValueError, OSError)
+    kind = next((kind.__name__ for kind in kinds if isinstance(error, kind)), "")
+    return kind, str(error) if kind else f"{type(error).__name__}: {error}"
+
+
+def _raise(told: tuple[str, str] | None) -> None:
+    """Raise what another process was told, if anything."""
+    if told is not None:
+        kind, message = told
+        raise {"ValueError": ValueError, "OSError": OSError}.get(kind, ProcessError)(message)
 
 
 def agree(what: Mapping[str, Any]) -> None:

@@ -74,15 +74,15 @@ class RandomStream:
             torch.mps.set_rng_state(states[1])
 
 
-def seed_of_process(seed: int, rank: int, step: int = 0) -> int:
-    """The seed of the random streams of one of several processes, which are independent.
+def seed_of_part(seed: int, number: int, step: int = 0) -> int:
+    """The seed of the random streams of a part of a computation, independent of other parts.
 
     Args:
-        seed: the seed of process 0.
-        rank: the number of the process, from 0.
+        seed: the seed of part 0.
+        number: which part it is, from 0: the number of a process, or of a section of the data.
         step: the step at which it begins.
     """
-    if rank == 0:
+    if number == 0:
         return seed
     # The generator of the CPU takes no more than 32 bits of its seed.
-    return int(np.random.SeedSequence((seed % 2**63, rank, step)).generate_state(1)[0])
+    return int(np.random.SeedSequence((seed % 2**63, number, step)).generate_state(1)[0])

@@ -89,6 +89,7 @@ ROOMS: dict[str, set[str]] = {
         "networks",
         "posteriors",
         "process",
+        "processes",
         "streams",
         "tensors",
     },

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pyro_dvae.streams import RandomStream, seed_of_process
+from pyro_dvae.streams import RandomStream, seed_of_part
 
 
 def test_streams_are_apart(device: torch.device) -> None:
@@ -30,6 +30,6 @@ def test_streams_are_apart(device: torch.device) -> None:
 
 
 def test_each_process_has_its_own_seed() -> None:
-    seeds = [seed_of_process(3, rank, step) for rank in range(1, 4) for step in range(3)]
+    seeds = [seed_of_part(3, rank, step) for rank in range(1, 4) for step in range(3)]
     assert len({3, *seeds}) == 10
-    assert seed_of_process(3, 0, 7) == 3
+    assert seed_of_part(3, 0, 7) == 3

@@ -9,6 +9,7 @@ from pyro_dvae.evaluation.anomaly import (
     excess_log_probs,
     log_probs,
 )
+from pyro_dvae.evaluation.blocks import found_posteriors, posterior_blocks, posterior_sections
 from pyro_dvae.evaluation.evaluation import evaluate, evaluate_with_terms
 from pyro_dvae.evaluation.figures import Evaluation
 from pyro_dvae.evaluation.groups import LEVEL, GroupFigures, compare_groups
@@ -18,9 +19,7 @@ from pyro_dvae.evaluation.inference import (
     SWEEPS,
     Inference,
     PosteriorName,
-    found_posteriors,
     inference_of,
-    posterior_blocks,
 )
 from pyro_dvae.evaluation.marginal import MAX_SUMMED_CODES, log_marginal
 from pyro_dvae.evaluation.mixtures import Mixture, fit_mixture
@@ -84,6 +83,7 @@ __all__ = [
     "num_codes",
     "ordering",
     "posterior_blocks",
+    "posterior_sections",
     "predict",
     "profile",
     "refine",

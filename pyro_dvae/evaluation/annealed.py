@@ -10,10 +10,13 @@ from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import wide
+from pyro_dvae.evaluation.blocks import Blocks
 from pyro_dvae.evaluation.importance import log_mean_exp
-from pyro_dvae.evaluation.inference import Inference, posterior_blocks
+from pyro_dvae.evaluation.inference import Inference
 from pyro_dvae.evaluation.joint import JointBlock, evaluating
 from pyro_dvae.posteriors import FactorisedPosterior
+from pyro_dvae.processes import in_turn
+from pyro_dvae.streams import seed_of_part
 
 if TYPE_CHECKING:
     from pyro_dvae.vae import DiscreteVAE
@@ -22,6 +25,8 @@ CHAINS = 10
 """Default number of chains per datum."""
 AIS_DATA = 100
 """Default number of data for which the chains are run."""
+_SECTION = 25
+"""Data whose chains share a random stream, and are run by one process."""
 _UNIFORM_SHARE = 0.5
 """The expected number of latents of a code that the base distribution draws uniformly."""
 
@@ -43,6 +48,7 @@ def annealed_bound(
     sweeps: int,
     chains: int = CHAINS,
     seed: int = 0,
+    together: bool = False,
 ) -> AnnealedBound:
     """Log 1/C sum_c w_c, log w = sum_i (t_i - t_{i-1}) log p(x, z_{i-1}) / r(z_{i-1}).
 
@@ -65,24 +71,33 @@ def annealed_bound(
         sweeps: how often each latent is updated, while t rises from 0 to 1.
         chains: C, the number of chains per datum, at least 2.
         seed: seed of all draws.
+        together: whether all processes of the process group call this with the same arguments, and
+            each computes its part.
 
     Raises:
         ValueError: an argument is out of range, or x is outside the support.
     """
     at_least("sweeps of annealed importance sampling", sweeps, 1)
     at_least("chains", chains, 2)
-    generator = torch.Generator().manual_seed(seed)
-    found = []
-    for block, encoded, _ in posterior_blocks(vae, x, labels, Inference()):
-        log_r = _base(encoded.marginals())
-        size = max(1, block.draws_at_once // chains)
-        for start in range(0, len(block.x), size):
-            rows = slice(start, min(start + size, len(block.x)))
-            with evaluating(vae):
-                log_weights = _chains(block, log_r, rows, sweeps, chains, generator)
-            found.append(log_mean_exp(log_weights))
+    blocks = Blocks(vae, x, labels, Inference(), section_size=_SECTION)
+
+    def section(number: int) -> list[tuple[Tensor, Tensor]]:
+        generator, found = torch.Generator().manual_seed(seed_of_part(seed, number)), []
+        for _, (block, encoded, _) in blocks.section(number, blocks.refiner(number)):
+            log_r = _base(encoded.marginals())
+            size = max(1, block.draws_at_once // chains)
+            for start in range(0, len(block.x), size):
+                rows = slice(start, min(start + size, len(block.x)))
+                with evaluating(vae):
+                    log_weights = _chains(block, log_r, rows, sweeps, chains, generator)
+                bound, variance = log_mean_exp(log_weights)
+                found.append((bound.cpu(), variance.cpu()))
+        return found
+
+    sections = in_turn(section, len(blocks), together=together)
+    found = [each for some in sections for each in some]
     bound, variance = zip(*found, strict=True)
-    return AnnealedBound(torch.cat(bound), torch.cat(variance))
+    return AnnealedBound(torch.cat(bound).to(x.device), torch.cat(variance).to(x.device))
 
 
 def evenly_spaced(num_data: int, num_chosen: int) -> Tensor:

@@ -22,7 +22,7 @@ from pyro_dvae.evaluation.joint import evaluating
 from pyro_dvae.evaluation.scoring import datum_terms
 from pyro_dvae.evaluation.simple import simple_models
 from pyro_dvae.evaluation.terms import DatumTerms
-from pyro_dvae.evaluation.usage import ClassCounter, Usage, UsageCounter
+from pyro_dvae.evaluation.usage import BlockUsage, ClassCounter, Usage, UsageCounter
 from pyro_dvae.posteriors import Posterior
 from pyro_dvae.tensors import as_arguments
 
@@ -46,6 +46,7 @@ def evaluate(
     ais: int | None = None,
     ais_data: int = AIS_DATA,
     ais_chains: int = CHAINS,
+    together: bool = False,
 ) -> Evaluation:
     """ELBO = E_q[log p(x|z)] - KL(q(z|x) || p(z)) of a data set, its parts, bounds and log p(x).
 
@@ -72,8 +73,8 @@ def evaluate(
             are cheap, that is, if p(x|z) is a matrix product, or if they need at most 4 million
             numbers per datum.
         num_samples: draws of z per datum if expectations are not sums, at least 2.
-        batch_size: data that are encoded at once. Memory grows with it. The result does not depend
-            on it.
+        batch_size: data that are encoded at once, at most 256 of them where codes are drawn. Memory
+            grows with it. The result does not depend on it.
         seed: seed of all draws.
         posterior: the q(z|x) of all figures: the guide's, "encoder"; "refined" by coordinate ascent
             on the ELBO (`refine`); or p(z|x), "exact", whose ELBO is log p(x).
@@ -86,6 +87,8 @@ def evaluate(
         ais_data: the number of data, evenly spaced in x, for which chains are run. The bound of
             all data is their ELBO, plus the mean of what the chains add to it for these data.
         ais_chains: the number of chains per datum, at least 2.
+        together: whether all processes of a process group call this with the same arguments. Each
+            then computes its part of the data, and the result is that of one process.
 
     Raises:
         ValueError: an argument is out of range, x is outside the support, or K^D is too large.
@@ -110,6 +113,7 @@ def evaluate(
         ais=ais,
         ais_data=ais_data,
         ais_chains=ais_chains,
+        together=together,
     )[0]
 
 
@@ -129,6 +133,7 @@ def evaluate_with_terms(
     ais: int | None = None,
     ais_data: int = AIS_DATA,
     ais_chains: int = CHAINS,
+    together: bool = False,
 ) -> tuple[Evaluation, DatumTerms]:
     """What `evaluate` returns for these arguments, and the figures of each datum behind it.
 
@@ -141,12 +146,7 @@ def evaluate_with_terms(
     labels = vae.prior_labels(labels)
     with evaluating(vae):
         prior = vae.prior_codes() if labels is None else None
-    counter = UsageCounter(prior)
-
-    def count(posterior: Posterior) -> None:
-        counter.add(posterior)
-        classes.add(posterior)
-
+    counter = _Counters(UsageCounter(prior), classes)
     inference = Inference(posterior, SWEEPS if refine is None else refine, seed=seed)
     compare = refine is not None or posterior != "encoder"
     terms = datum_terms(
@@ -158,9 +158,10 @@ def evaluate_with_terms(
         num_samples=num_samples,
         batch_size=batch_size,
         seed=seed,
-        on_block=count,
+        count=counter,
         inference=inference,
         compare=compare,
+        together=together,
     )
     observed = None
     if vae.likelihood.takes_missing:
@@ -168,16 +169,31 @@ def evaluate_with_terms(
     num_elements = None
     if vae.likelihood.support.is_discrete:
         num_elements = x[0].numel() if observed is None else observed
-    scores = _summary(terms, counter.usage(), importance_samples, num_elements, observed)
+    scores = _summary(terms, counter.usage.usage(), importance_samples, num_elements, observed)
     if compare:
         scores = replace(scores, **_compared(terms, inference.sweeps))
     if ais is not None:
         chosen = evenly_spaced(len(x), ais_data)
         rows, known = x[chosen], None if labels is None else labels[chosen]
-        annealed = annealed_bound(vae, rows, known, sweeps=ais, chains=ais_chains, seed=seed)
+        draws: dict[str, Any] = {"seed": seed, "together": together}
+        annealed = annealed_bound(vae, rows, known, sweeps=ais, chains=ais_chains, **draws)
         scores = _with_annealed(scores, terms, annealed, chosen)
         scores = replace(scores, annealed_sweeps=ais, annealed_chains=ais_chains)
     return replace(scores, accuracy=classes.accuracy(), simple_models=simple), terms
+
+
+class _Counters:
+    """What is counted over all data, as a `Counter`."""
+
+    def __init__(self, usage: UsageCounter, classes: ClassCounter) -> None:
+        self.usage, self.classes = usage, classes
+
+    def of(self, posterior: Posterior) -> tuple[BlockUsage, Tensor | None]:
+        return self.usage.of(posterior), self.classes.of(posterior)
+
+    def add(self, counted: tuple[BlockUsage, Tensor | None]) -> None:
+        self.usage.add(counted[0])
+        self.classes.add(counted[1])
 
 
 def _compared(terms: DatumTerms, sweeps: int) -> dict[str, Any]:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least, one_of
-from pyro_dvae.codes import MAX_CODES, ROWS, num_codes, wide
+from pyro_dvae.codes import MAX_CODES, wide
 from pyro_dvae.evaluation.coordinate_ascent import SELECTION_DRAWS, DrawnAscent, table_ascent
 from pyro_dvae.evaluation.importance import draw_in_chunks
-from pyro_dvae.evaluation.joint import DecodedBlock, Joint, JointBlock, TabulatedBlock, evaluating
-from pyro_dvae.evaluation.plan import Plan, make_plan
+from pyro_dvae.evaluation.joint import JointBlock, TabulatedBlock
 from pyro_dvae.posteriors import (
     EnumerablePosterior,
     FactorisedPosterior,
     Posterior,
     TabulatedPosterior,
-    posterior_of,
 )
 
 if TYPE_CHECKING:
-    from pyro_dvae.vae import DiscreteVAE
+    pass
 
 PosteriorName = Literal["encoder", "refined", "exact"]
 """Which q(z|x) is used: the guide's; that of coordinate ascent on the ELBO; or p(z|x)."""
@@ -137,105 +134,6 @@ class Refiner:
         else:
             log_q = self._drawn.ascend(block, log_q, inference.sweeps, starts=inference.starts)
         return FactorisedPosterior(log_q)
-
-
-class FoundBlock(NamedTuple):
-    """q(z|x) of a block of data."""
-
-    block: JointBlock
-    """log p(x, z)."""
-    encoded: Posterior
-    """The guide's q(z|x)."""
-    posterior: Posterior
-    """The q(z|x) that was asked for."""
-
-
-def posterior_blocks(
-    vae: DiscreteVAE,
-    x: Any,
-    labels: Tensor | None,
-    inference: Inference,
-    *,
-    exact: bool | None = None,
-    batch_size: int = ROWS,
-) -> Iterator[FoundBlock]:
-    """q(z|x) of data, block by block in bounded memory.
-
-    Args:
-        vae: the model. It is in eval mode meanwhile.
-        x: (N, *event), of the model's dtype and on its device: a tensor, or an object that returns
-            slices of rows (`ServedRows`).
-        labels: (N,) int64 on the model's device if the prior is conditional on labels, else None.
-        inference: how q(z|x) is found.
-        exact: True for a table of log p(x, z) of all codes, False for draws, None for a table where
-            it is cheap or needed.
-        batch_size: the largest number of data in a block.
-
-    Raises:
-        ValueError: x is outside the support, or there are too many codes for the table.
-    """
-    refiner = Refiner(inference)
-    with evaluating(vae):
-        joint = Joint(vae, x, labels, guided=True)
-        inference.check(joint.num_codes, joint.described)
-        plan = make_plan(
-            joint,
-            exact=inference.needs_table if exact is None else exact,
-            num_samples=SELECTION_DRAWS,
-            importance_samples=None,
-            batch_size=batch_size,
-        )
-    for start in range(0, len(x), plan.block_size):
-        some = slice(start, start + plan.block_size)
-        with evaluating(vae):
-            rows, known = x[some], None if labels is None else labels[some]
-            if not isinstance(x, Tensor):
-                vae.likelihood.check(rows)
-            found = find_posterior(plan, joint, rows, known, refiner)
-        yield found
-
-
-def found_posteriors(
-    vae: DiscreteVAE, x: Any, labels: Tensor | None = None, inference: Inference | None = None
-) -> Iterator[Posterior]:
-    """q(z|x) of data, block by block. For the guide's, the encoder alone is run.
-
-    Args:
-        vae: the model. It is in eval mode meanwhile.
-        x: (N, *event) of the model's dtype and on its device, as of `posterior_blocks`.
-        labels: (N,) if the prior is conditional on labels; the guide's needs none.
-        inference: how q(z|x) is found; None for the guide's.
-
-    Raises:
-        ValueError: there are too many codes for the exact posterior.
-    """
-    if inference is not None and inference.posterior != "encoder":
-        for block in posterior_blocks(vae, x, labels, inference):
-            yield block.posterior
-        return
-    for start in range(0, len(x), ROWS):
-        with evaluating(vae):
-            q = vae.posterior(x[start : start + ROWS])
-            found = posterior_of(q, tabulate=num_codes(*q.event_shape) <= MAX_CODES)
-        yield found
-
-
-def find_posterior(
-    plan: Plan, joint: Joint, x: Tensor, labels: Tensor | None, refiner: Refiner
-) -> FoundBlock:
-    """q(z|x) of a block of data.
-
-    Args:
-        plan: whether log p(x, z) is a table of all codes.
-        joint: p(z) and p(x|z) of the model.
-        x: (B, *event).
-        labels: (B,) if the prior is conditional on labels, else None.
-        refiner: finds q(z|x).
-    """
-    encoded = posterior_of(joint.vae.posterior(x), tabulate=plan.tabulates_guide)
-    kind = TabulatedBlock if plan.tabulates_joint else DecodedBlock
-    block = kind(joint, x, labels)
-    return FoundBlock(block, encoded, refiner.posterior(block, encoded))
 
 
 def elbo_of(block: JointBlock, posterior: Posterior, generator: torch.Generator) -> Tensor:

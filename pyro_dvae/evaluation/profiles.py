@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.checks import at_least
+from pyro_dvae.evaluation.blocks import found_posteriors
 from pyro_dvae.evaluation.imputation import level_numbers
-from pyro_dvae.evaluation.inference import PosteriorName, found_posteriors, inference_of
+from pyro_dvae.evaluation.inference import PosteriorName, inference_of
 from pyro_dvae.evaluation.profile_figures import Feature, Profile
 from pyro_dvae.tensors import as_arguments, as_data
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from pyro_dvae.codes import ROWS
 from pyro_dvae.displays import html_table, number
+from pyro_dvae.evaluation.blocks import posterior_blocks
 from pyro_dvae.evaluation.inference import (
     PARTICLES,
     SWEEPS,
     Inference,
     elbo_of,
-    posterior_blocks,
 )
 from pyro_dvae.evaluation.joint import TabulatedBlock, evaluating
 from pyro_dvae.evaluation.marginal import log_sum

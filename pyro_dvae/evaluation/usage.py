@@ -49,6 +49,23 @@ class Usage(NamedTuple):
     code_perplexity: float
 
 
+class BlockUsage(NamedTuple):
+    """What a block of B data adds to the figures of D latents with K categories."""
+
+    num_data: int
+    """B."""
+    factorised: bool
+    """Whether the latents are independent under q(z|x)."""
+    aggregate: Tensor
+    """(D, K) the sum of q(z_d|x)."""
+    entropy: Tensor
+    """(D,) the sum of the entropies of q(z_d|x), in nats."""
+    kl: Tensor | None
+    """(D,) the sum of KL(q(z_d|x) || p(z_d)), in nats; None if the prior has no such factors."""
+    codes: Tensor
+    """(B, D) the most probable codes."""
+
+
 class UsageCounter:
     """Counts how the latents are used over a whole data set, block by block.
 
@@ -67,21 +84,35 @@ class UsageCounter:
         self.kl: Tensor = torch.zeros((), device="cpu")
         self.codes: Counter[tuple[int, ...]] = Counter()
 
-    def add(self, posterior: Posterior) -> None:
-        """Count a block of data.
+    def of(self, posterior: Posterior) -> BlockUsage:
+        """What is counted of a block of data.
 
         Args:
             posterior: their q(z|x).
         """
-        self.factorised &= isinstance(posterior, FactorisedPosterior)
         log_q = posterior.marginals()  # (B, D, K)
-        self.num_data += len(log_q)
-        self.aggregate = self.aggregate + log_q.exp().sum(0)  # (D, K)
-        self.entropy = self.entropy + entropy(log_q.unsqueeze(-2)).sum(0)  # (D,)
+        kl = None
         if self.prior_logits is not None:
             kl = latent_kl_divergence(log_q, self.prior_logits.detach().to(log_q))
-            self.kl = self.kl + kl.clamp(min=0).sum(0)  # (D,)
-        self.codes.update(map(tuple, posterior.mode().tolist()))
+            kl = kl.clamp(min=0).sum(0).cpu()
+        return BlockUsage(
+            len(log_q),
+            isinstance(posterior, FactorisedPosterior),
+            log_q.exp().sum(0).cpu(),
+            entropy(log_q.unsqueeze(-2)).sum(0).cpu(),
+            kl,
+            posterior.mode().cpu(),
+        )
+
+    def add(self, counted: BlockUsage) -> None:
+        """Count a block of data."""
+        self.factorised &= counted.factorised
+        self.num_data += counted.num_data
+        self.aggregate = self.aggregate + counted.aggregate
+        self.entropy = self.entropy + counted.entropy
+        if counted.kl is not None:
+            self.kl = self.kl + counted.kl
+        self.codes.update(map(tuple, counted.codes.tolist()))
 
     def usage(self) -> Usage:
         """The figures of all data that were counted."""
@@ -114,17 +145,21 @@ class ClassCounter:
     """
 
     def __init__(self, labels: Tensor | None) -> None:
-        self.labels = labels
+        self.labels = None if labels is None else labels.cpu()
         self.guesses: list[Tensor] = []
 
-    def add(self, posterior: Posterior) -> None:
-        """Add the next block of data.
+    def of(self, posterior: Posterior) -> Tensor | None:
+        """The most probable class of each datum of a block, (B,); None to count nothing.
 
         Args:
             posterior: their q(z|x).
         """
-        if self.labels is not None:
-            self.guesses.append(posterior.marginals()[:, 0].argmax(-1))
+        return None if self.labels is None else posterior.marginals()[:, 0].argmax(-1).cpu()
+
+    def add(self, counted: Tensor | None) -> None:
+        """Add the next block of data."""
+        if counted is not None:
+            self.guesses.append(counted)
 
     def accuracy(self) -> float | None:
         """The share of the data with a known class that are right; None if there are none."""

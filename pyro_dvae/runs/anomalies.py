@@ -10,6 +10,7 @@ from torch import Tensor
 from pyro_dvae.data import DataError
 from pyro_dvae.displays import html_fields
 from pyro_dvae.evaluation import AnomalyScore, anomaly_scorer, explain
+from pyro_dvae.processes import in_turn
 from pyro_dvae.runs.beside import training_data
 from pyro_dvae.runs.config import preparation_of
 from pyro_dvae.runs.named import beside, column_names, named_values
@@ -31,6 +32,7 @@ def anomaly_rows(
     importance_samples: int = 100,
     seed: int | None = None,
     data_dir: Any = None,
+    together: bool = False,
 ) -> Scores:
     """Score the data of a run for anomaly detection; see `anomaly_scores`.
 
@@ -41,6 +43,8 @@ def anomaly_rows(
         importance_samples: codes drawn per datum, where there are too many for a sum.
         seed: of the draws; None for the run's.
         data_dir: the folder that the run's data lie in now, if that is another one.
+        together: whether all processes of the process group call this with the same arguments. Each
+            then computes its part of the data, and gets all scores.
 
     Raises:
         ValueError: the score needs data of the run that are not there, or another likelihood.
@@ -57,11 +61,13 @@ def anomaly_rows(
             options["validation"], options["validation_labels"] = batch
     scorer = anomaly_scorer(run.vae, by, **options)
     labels = model_labels(config, rows.labels, rows.name)
-    parts = []
-    for start in range(0, len(rows.x), _BLOCK):
-        some = slice(start, start + _BLOCK)
+
+    def block(number: int) -> Tensor:
+        some = slice(number * _BLOCK, (number + 1) * _BLOCK)
         its = None if labels is None else labels[some].to(weight.device)
-        parts.append(scorer(rows.x[some].to(weight), its).cpu())
+        return scorer(rows.x[some].to(weight), its).cpu()
+
+    parts = [*in_turn(block, -(-len(rows.x) // _BLOCK), together=together)]
     return Scores(torch.cat(parts), None, 0.0)
 
 

@@ -226,10 +226,12 @@ class RunTrainer:
             UserWarning: the figures cannot be stored, for `evaluation.json` is damaged.
         """
         self.trainer.keep_best()
-        if self.splits.test is None or rank() > 0:
+        if self.splits.test is None:
             return None
         x, labels = model_batch(self.config, self.splits, "test", self.trainer.device)
-        scores = evaluate(self.trainer.vae, x, labels, seed=self.config.seed)
+        scores = evaluate(self.trainer.vae, x, labels, seed=self.config.seed, together=True)
+        if rank() > 0:
+            return None
         scores = with_simple_models(scores, self.trainer.vae, self.config, self.splits, (x, labels))
         try:
             write_evaluation(self.folder, "test", scores, self.run.epoch)

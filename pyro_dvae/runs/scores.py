@@ -8,11 +8,10 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from pyro_dvae.checks import one_of
-from pyro_dvae.codes import ROWS
 from pyro_dvae.displays import html_fields
-from pyro_dvae.evaluation import Inference, datum_terms, found_posteriors
+from pyro_dvae.evaluation import Inference, datum_terms, posterior_sections
 from pyro_dvae.posteriors import Posterior
-from pyro_dvae.processes import in_turn, world_size
+from pyro_dvae.processes import in_turn
 from pyro_dvae.runs.config import Config
 from pyro_dvae.runs.rows import PreparedRows, model_labels
 from pyro_dvae.vae import DiscreteVAE
@@ -39,7 +38,7 @@ def encode_blocks(
         probabilities: yield the probabilities of the categories in place of codes.
         inference: how q(z|x) is found; None for the guide's.
         together: whether all processes of the process group call this with the same arguments. Each
-            then computes its part of the blocks, by the guide's q(z|x), and gets all of them.
+            then computes its part of the blocks, and gets all of them.
 
     Yields:
         (B, D) categories 0 to K - 1, int64; or (B, D, K) probabilities, float32.
@@ -49,20 +48,13 @@ def encode_blocks(
     def shown(posterior: Posterior) -> Tensor:
         return (posterior.marginals().exp().float() if probabilities else posterior.mode()).cpu()
 
-    if not together or world_size() == 1:
-        yield from map(shown, found_posteriors(vae, x, labels, inference))
-        return
-    if inference is not None and inference.posterior != "encoder":
-        raise ValueError(
-            f"Expected posterior='encoder' in several processes; got {inference.posterior!r}. Use "
-            "one process."
-        )
+    num, section = posterior_sections(vae, x, labels, inference)
 
-    def block(number: int) -> Tensor:
-        rows = x[number * ROWS : (number + 1) * ROWS]
-        return shown(next(found_posteriors(vae, rows)))
+    def computed(number: int) -> list[Tensor]:
+        return [shown(posterior) for posterior in section(number)]
 
-    yield from in_turn(block, -(-len(x) // ROWS))
+    for blocks in in_turn(computed, num, together=together):
+        yield from blocks
 
 
 def posterior_labels(
@@ -109,6 +101,7 @@ def score_rows(
     importance_samples: int = 100,
     seed: int | None = None,
     inference: Inference | None = None,
+    together: bool = False,
 ) -> Scores:
     """The ELBO, the importance-weighted bound or log p(x) of each datum, in nats.
 
@@ -120,6 +113,8 @@ def score_rows(
         importance_samples: k, the codes drawn per datum for the importance-weighted bound.
         seed: of the draws; None for the run's.
         inference: how q(z|x) is found; None for the guide's. Log p(x) does not depend on it.
+        together: whether all processes of the process group call this with the same arguments. Each
+            then computes its part of the data, and gets all scores.
 
     Raises:
         ValueError: the model takes labels, and does not get them; or there are too many codes for
@@ -139,6 +134,7 @@ def score_rows(
         batch_size=256,
         seed=config.seed if seed is None else seed,
         inference=inference,
+        together=together,
     )
     known = {
         "elbo": terms.elbo,

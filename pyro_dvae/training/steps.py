@@ -16,7 +16,7 @@ from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.defaults import ANNEALING, LONG_RUN
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.process import OneThread, without_checks
-from pyro_dvae.streams import RandomStream, seed_of_process
+from pyro_dvae.streams import RandomStream, seed_of_part
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.averaging import WeightAverage
 from pyro_dvae.training.backward import Backward, needs_no_traces
@@ -181,7 +181,7 @@ class GradientSteps:
 
         Of several processes, each has its own streams.
         """
-        seed = seed_of_process(self.seed + 1_000_003 * self.epoch, processes.rank(), self.step)
+        seed = seed_of_part(self.seed + 1_000_003 * self.epoch, processes.rank(), self.step)
         self.noise = torch.Generator(self.device).manual_seed(seed + 1)
         self.draws = RandomStream(seed + 2, self.device)
 

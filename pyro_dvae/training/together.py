@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pyro_dvae import processes
 from pyro_dvae.processes import ProcessError
 from pyro_dvae.training.adam import FusedAdam
+from pyro_dvae.training.batches import arguments
 from pyro_dvae.training.summing import SumOfAll
 
 if TYPE_CHECKING:
@@ -176,9 +177,10 @@ def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | No
     num = processes.world_size()
     if num == 1:
         return None
-    batch_size = trainer.batch_size
+    batch_size, held_out = trainer.batch_size, trainer.validation
     alike = {
         "number of training data": len(trainer.data),
+        "number of validation data": 0 if held_out is None else len(arguments(held_out)[0]),
         "number of weights": sum(weight.numel() for weight in trainer.optimizer.weights),
         "batch_size": batch_size,
         "learning_rate": trainer.optimizer.param_groups[0]["lr"],

@@ -214,8 +214,10 @@ class Trainer(GradientSteps):
         take_from_first(self.vae.buffers())  # those of batch norm are of each process's own data
         self.average.put_in()
         try:
-            held_out = self.validation
-            scores = None if held_out is None else evaluate(self.vae, *arguments(held_out))
+            scores = None
+            if self.validation is not None:
+                together = self._together is not None
+                scores = evaluate(self.vae, *arguments(self.validation), together=together)
         except BaseException:
             self.average.take_out()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -40,6 +41,28 @@ class Encoder(nn.Module):
 def encoder(event_shape, num_latents, num_outputs):
     return Encoder(num_latents, num_outputs)
 """
+
+
+SEVERAL = """
+import contextlib, io, json, os, sys
+from pdvae_cli.main import _run
+
+for number, command in enumerate(json.loads(sys.argv[1])):
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)  # a group of its own
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = _run(command.split())
+    with open(f"told-{number}-{os.environ['RANK']}.json", "w") as file:
+        json.dump([status, out.getvalue(), err.getvalue()], file)
+"""
+COMMANDS = [
+    "evaluate run --data=new.npy --no-exact --iw-samples=9 --refine=1 --ais=1 --ais-data=60",
+    "evaluate run --data=new.npy --json",
+    "score run --data=new.npy --bound=importance --iw-samples=7 -o importance.csv",
+    "score run --data=new.npy -o log-prob.csv",
+    "encode run --data=new.npy --refine=1 -o refined.csv",
+    "encode run --data=new.npy --posterior=exact --probabilities -o exact.npz",
+]
 
 
 def _start(folder: Path, *arguments: str, restarts: int = 0) -> subprocess.Popen[str]:
@@ -89,6 +112,45 @@ def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
     assert "continuing after epoch" in out
     assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == list(range(1, 41))
     assert load_run(tmp_path / "run").epoch > 0
+
+
+@pytest.mark.slow
+def test_figures_and_files_are_those_of_one_process(
+    pdvae: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """700 data are blocks of 256, 256 and 188."""
+    monkeypatch.setattr(train, "_draw", lambda *_, **__: None)
+    rows = np.random.default_rng(1).integers(0, 256, (700, 4, 4), np.uint8)
+    np.save(tmp_path / "d.npy", rows[:300])
+    np.save(tmp_path / "new.npy", rows)
+    assert pdvae("fit", "run", "--data=d.npy", "--epochs=2", *SETTINGS)[0] == 0
+    alone = [pdvae(*command.split())[1] for command in COMMANDS]
+    files = {path: path.read_bytes() for path in [*tmp_path.glob("*.csv"), tmp_path / "exact.npz"]}
+    for path in files:
+        path.unlink()
+    (tmp_path / "several.py").write_text(SEVERAL)
+    commands = [*COMMANDS, "score run --data=none.npy"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "several.py"]
+    subprocess.run(
+        [sys.executable, *launch, json.dumps(commands)],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+        timeout=100,
+        check=True,
+    )
+    told = [
+        [json.loads((tmp_path / f"told-{number}-{rank}.json").read_text()) for rank in range(2)]
+        for number in range(len(commands))
+    ]
+    for out, ((status, first, _), (other_status, second, _)) in zip(alone, told, strict=False):
+        assert (status, other_status, first, second) == (0, 0, out, "")
+    assert len(files) == 4
+    for path, content in files.items():
+        assert path.read_bytes() == content, path.name
+    (status, _, first), (other_status, _, second) = told[-1]
+    assert (status, other_status) == (2, 2)
+    (line,) = (first + second).splitlines()
+    assert "none.npy" in line
 
 
 def test_only_some_commands_run_in_several_processes(

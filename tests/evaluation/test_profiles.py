@@ -144,7 +144,7 @@ def test_blocks_of_rows_give_what_all_rows_give(monkeypatch: pytest.MonkeyPatch)
     vae, x = known(q)
     values, labels = torch.randn(23, 4), torch.arange(23) % 3
     whole = profile(vae, x, labels, values=values)
-    monkeypatch.setattr("pyro_dvae.evaluation.inference.ROWS", 5)
+    monkeypatch.setattr("pyro_dvae.evaluation.blocks.ROWS", 5)
     parts = profile(vae, x, labels, values=values)
     for name in ("sizes", "means", "weights", "information", "typical", "class_counts"):
         torch.testing.assert_close(getattr(parts, name), getattr(whole, name))

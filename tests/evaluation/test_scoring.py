@@ -9,7 +9,9 @@ from zoo import D, K, P, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import evaluate, log_marginal
 from pyro_dvae.data import Preparation, ServedRows, TensorRows, extent
+from pyro_dvae.evaluation.inference import Inference
 from pyro_dvae.evaluation.scoring import datum_scores, datum_terms, exact_terms
+from pyro_dvae.evaluation.terms import tensors_of
 
 OPTIONS: dict[str, Any] = {
     "exact": None,
@@ -98,3 +100,23 @@ def test_drawn_codes_are_scored_under_their_own_label() -> None:
     # The other label's figures are further away than chance explains.
     other = datum_terms(vae, x, labels.flip(0), **{**OPTIONS, "exact": True})
     assert ((other.log_prior - summed.log_prior).abs() > 2 * error).all()
+
+
+@pytest.mark.parametrize("refined", [False, True])
+def test_draws_of_a_section_do_not_depend_on_other_data(refined: bool) -> None:
+    """600 data are sections of 256, 256 and 88."""
+    vae = tiny_vae()
+    x = tiny_data(6).repeat(100, 1)
+    options: dict[str, Any] = {**OPTIONS, "exact": False, "num_samples": 2, "importance_samples": 2}
+    if refined:
+        options["inference"] = Inference("refined", 1)
+    whole = datum_terms(vae, x, **{**options, "batch_size": 600})
+    parts = datum_terms(vae, x, **{**options, "batch_size": 100})
+    first = datum_terms(vae, x[:256], **options)
+    for ours, other, right in zip(*map(tensors_of, (whole, parts, first)), strict=True):
+        torch.testing.assert_close(ours, other)
+        torch.testing.assert_close(ours[:256], right)
+    # The sections have streams of their own: equal data have other draws there.
+    bound = whole.importance_bound
+    assert bound is not None
+    assert not torch.isclose(bound[:240], bound[258:498]).all()

@@ -15,7 +15,7 @@ UNIFORM = dist.OneHotCategorical(logits=torch.zeros(2, 4)).to_event(1)
 def _usage(log_q: torch.Tensor, prior: object = UNIFORM, batch_size: int = 3):
     counter = UsageCounter(prior)
     for rows in log_q.log_softmax(-1).split(batch_size):
-        counter.add(FactorisedPosterior(rows))
+        counter.add(counter.of(FactorisedPosterior(rows)))
     return counter.usage()
 
 

@@ -22,7 +22,7 @@ from pyro_dvae import (
     Trainer,
     fit,
 )
-from pyro_dvae.processes import ProcessError, rank
+from pyro_dvae.processes import ProcessError, in_turn, rank
 from pyro_dvae.runs import encode_blocks
 from pyro_dvae.training import summing
 
@@ -283,6 +283,23 @@ def test_a_sum_notices_a_process_that_has_left(crew: Crew) -> None:
     for error in (first, third):
         assert isinstance(error, ProcessError)
         assert "3 processes that work together" in str(error)
+
+
+def _in_turn(error: type[Exception] | None) -> list[int]:
+    def value(number: int) -> int:
+        if error is not None and number == 4:
+            raise error(f"number {number} of process {rank()}")
+        return number**2
+
+    return list(in_turn(value, 7))
+
+
+def test_values_come_in_turn_and_an_error_comes_to_all(crew: Crew) -> None:
+    assert crew.run(3, _in_turn, None) == [[number**2 for number in range(7)]] * 3
+    for error, kind in ((ValueError, ValueError), (OSError, OSError), (KeyError, ProcessError)):
+        found = crew.run(3, _in_turn, error)
+        assert [type(each) for each in found] == [kind, error, kind]
+        assert all("number 4 of process 1" in str(each) for each in found)
 
 
 class _Broken:
