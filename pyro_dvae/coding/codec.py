@@ -135,15 +135,19 @@ def _decompress(
     what: str,
 ) -> NDArray[Any]:
     stack, dtype = Stack(words), np.dtype(header.dtype)
-    blocks, left = [], len(header.sizes)
-    for size, checksum in zip(reversed(header.sizes), reversed(checksums), strict=True):
-        left -= 1
-        found, x = coder.pop(stack, size, gives_back=header.way != "code" and left > 0)
-        if found != checksum:
+    blocks: list[NDArray[Any]] = []
+    sizes = header.sizes
+    for number in reversed(range(len(sizes))):
+        back = header.way != "code" and number > 0
+        try:
+            found, x = coder.pop(stack, sizes[number], gives_back=back)
+        except ValueError:  # of what is read as data, and is none
+            found = None
+        if found != checksums[number]:
             raise ValueError(
                 f"Expected the probabilities that {what} was compressed by; got others in block "
-                f"{left}, since this machine or its torch rounds otherwise. Decompress it where it "
-                "was compressed."
+                f"{number}, since this machine or its torch rounds otherwise. Decompress it where "
+                "it was compressed."
             )
         blocks.append(restored(x.numpy().astype(np.int64), dtype, header.values))
     if not stack.is_empty:

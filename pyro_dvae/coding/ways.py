@@ -23,7 +23,7 @@ _MOST_NUMBERS = 2**22
 """Numbers that are in memory at once, of a block's probabilities or its table of codes."""
 _MOST_ELEMENTS = 2**18
 """Elements of the data of a block."""
-_MOST_ROWS = 4096
+_MOST_ROWS = 1024
 
 
 class BlockCoder:

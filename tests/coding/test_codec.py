@@ -13,7 +13,18 @@ from torch import nn
 from torch.nn.functional import softplus
 from zoo import GUIDES, LIKELIHOODS, PRIORS, D, K, P, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import DiscreteVAE, Mixed, Normal
+from pyro_dvae import (
+    AutoregressivePrior,
+    BoltzmannPrior,
+    DiscreteVAE,
+    LearnedPrior,
+    Mixed,
+    MixturePrior,
+    MLPDecoder,
+    MLPEncoder,
+    Normal,
+    UniformPrior,
+)
 from pyro_dvae.coding import compress, decompress
 
 WAYS = ("code", "bits-back", "exact")
@@ -25,6 +36,14 @@ DISCRETE = (
     "poisson",
     "negative-binomial",
 )
+
+PRIORS_OF: dict[str, Any] = {
+    "uniform": UniformPrior,
+    "learned": LearnedPrior,
+    "autoregressive": AutoregressivePrior,
+    "mixture": MixturePrior,
+    "boltzmann": BoltzmannPrior,
+}
 
 
 def trip(vae: Any, values: Any, **options: Any) -> Any:
@@ -81,6 +100,30 @@ def test_counts_of_any_size(most: int) -> None:
     vae = make_vae(likelihood="negative-binomial")
     values = np.array([[0, 1, most, 3], [0, 0, most - 1, most]], dtype=np.uint32)
     trip(vae, values)
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(3, 100), marks=pytest.mark.slow)], ids=["3", "97"]
+)
+def test_round_trips_of_many_seeds(seeds: range) -> None:
+    for seed in seeds:
+        torch.manual_seed(seed)
+        generator = np.random.default_rng(seed)
+        latents, categories = int(generator.integers(2, 4)), int(generator.integers(2, 7))
+        elements, number = int(generator.integers(1, 30)), int(generator.integers(1, 300))
+        prior, likelihood = str(generator.choice(list(PRIORS_OF))), str(generator.choice(DISCRETE))
+        params = LIKELIHOODS[likelihood].build((elements,))
+        vae = DiscreteVAE(
+            MLPEncoder((elements,), latents, categories, hidden=(5,)),
+            MLPDecoder((elements,), latents, categories, (5,), params.num_params),
+            PRIORS_OF[prior](latents, categories),
+            params,
+        )
+        with torch.no_grad():
+            for weight in vae.parameters():
+                weight.mul_(generator.uniform(1, 20))  # certain of what is false, too
+        values = LIKELIHOODS[likelihood].data((number, elements)).numpy()
+        trip(vae, values, way=str(generator.choice(WAYS)))
 
 
 def _log2_p(vae: Any, x: np.ndarray) -> float:
