@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ import torch
 from safetensors.torch import save_file
 from zoo import tiny_data, tiny_vae
 
-from pyro_dvae import Config, RlooELBO, Trainer, __version__, build_vae, load_run
+from pyro_dvae import (
+    BinaryImages,
+    Config,
+    RlooELBO,
+    Trainer,
+    __version__,
+    build_vae,
+    evaluate,
+    load_run,
+)
 from pyro_dvae.runs import (
     DataRecord,
     RunInfo,
@@ -37,7 +47,7 @@ from pyro_dvae.runs.log import (
     rewind_metrics,
     write_figures,
 )
-from pyro_dvae.runs.settings import CONFIG, write_config
+from pyro_dvae.runs.settings import CONFIG, FORMAT, write_config
 from pyro_dvae.runs.storage import write_tensors
 
 CONFIG_OF_RUN = Config(num_latents=2, num_categories=3, hidden=(5,))
@@ -361,23 +371,36 @@ def test_evaluations_by_part(folder: Path) -> None:
         read_evaluation(folder)
 
 
-def test_a_run_of_format_1_loads(folder: Path) -> None:
-    """It knew neither hidden sizes, nor beta, nor the epoch of its weights."""
-    vae = build_vae(Config(num_latents=2, num_categories=3), (4,)).float()
-    save_file(vae.state_dict(), folder / WEIGHTS)
-
-    def old(content: Any) -> None:
-        content["format"] = 1
-        for name in ("hidden", "beta", "free_bits"):
-            del content["config"][name]
-
-    _edit(folder, old)
-    run = load_run(folder)
-    assert run.config.hidden == (512, 256)
-    assert run.epoch == 0
-
-
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def test_a_run_of_format_1_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made by tests/fixtures/make_run_1.py with the last version that wrote format 1.
+
+    It knew neither hidden sizes, nor beta, nor the epoch of its weights, nor a state.
+    """
+    torch.set_default_dtype(torch.float32)
+    shutil.copytree(FIXTURES / "run-format-1", tmp_path / "run")
+    expected = json.loads((tmp_path / "run" / "expected.json").read_text())
+    monkeypatch.syspath_prepend(str(FIXTURES))
+    from make_run_1 import wave
+
+    save_file(wave(expected["shapes"]), tmp_path / "run" / WEIGHTS)
+    run = load_run(tmp_path / "run")
+    logits = run.vae.encode(torch.eye(4).unflatten(-1, (2, 2)))
+    torch.testing.assert_close(logits, torch.tensor(expected["logits"]))
+    assert (run.config.hidden, run.config.annealing, run.epoch) == ((512, 256), 0, 0)
+    assert run.status == "complete"
+    assert [record.epoch for record in run.metrics] == [1, 2]
+    torch.manual_seed(0)
+    images = BinaryImages(torch.randint(256, (20, 2, 2), dtype=torch.uint8))
+    elbo = evaluate(run.vae, images.fixed(0)[:5]).elbo
+    assert elbo == pytest.approx(expected["elbo"], rel=1e-5)
+
+
+def test_every_format_has_a_run() -> None:
+    formats = {f"run-format-{number}" for number in range(1, FORMAT + 1)}
+    assert formats == {path.name for path in FIXTURES.glob("run-format-*")}
 
 
 @pytest.mark.parametrize("name", ["run-format-2", "run-format-3"])
