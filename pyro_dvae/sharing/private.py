@@ -36,7 +36,7 @@ def without_paths(record: DataRecord) -> DataRecord:
         record,
         config=replace(record.config, **files),
         name=name,
-        source=name if source is not None and re.search(r"[\\/]", source) else source,
+        source=name if source is not None and _is_path(source) else source,
         path=None if record.path is None else last(record.path),
         data_dir=None,
         reading=record.reading._replace(**moved),
@@ -55,6 +55,11 @@ def _beside(text: str) -> str:
     head, colon, column = text.partition(":")
     if PureWindowsPath(text).drive:
         head, colon, column = text, "", ""
+    # A relative path without ".." may be the name of a column, such as km/h.
     leaves = ".." in re.split(r"[\\/]", head) or head.startswith("~")
     is_path = PurePosixPath(head).is_absolute() or PureWindowsPath(head).anchor or leaves
     return f"{last(head)}{colon}{column}" if is_path else text
+
+
+def _is_path(text: str) -> bool:
+    return bool(re.search(r"[\\/]", text)) or last(text) != text
