@@ -15,7 +15,6 @@ from pyro_dvae.defaults import RunSettings
 from . import fit_data_options, fit_options, options
 from .console import note
 from .errors import fail, user_errors
-from .events import require_tensorboard
 from .figures import datum_name, scanned
 from .figures import values as values_of
 from .options import DEFAULTS, Device
@@ -25,7 +24,7 @@ from .rows import say_what_is_trusted
 from .train import train
 
 if TYPE_CHECKING:
-    from pyro_dvae.runs import RunTrainer
+    from pyro_dvae.runs import RunTrainer, TrackerFactory
 
 _SETTINGS = {field.name for field in fields(RunSettings)}
 """The parameters of `fit` that are settings of the run."""
@@ -89,6 +88,7 @@ def fit(
     resume: fit_options.ResumeOption = None,
     max_time: fit_options.MaxTimeOption = None,
     log_every: fit_options.LogEveryOption = 0,
+    track: fit_options.TrackOption = None,
     tensorboard: fit_options.TensorboardOption = False,
     seed: options.SeedOption = DEFAULTS.seed,
     device: options.DeviceOption = Device.auto,
@@ -114,13 +114,15 @@ def _train(
     device: Device,
     trust_code: bool,
     log_every: int,
+    track: list[str] | None,
     tensorboard: bool,
     max_time: str | None,
     **_: Any,
 ) -> None:
     """Train with the settings that the arguments of the command line name."""
     start, limit = monotonic(), seconds(max_time)
-    _check(resume, run_dir, log_every, tensorboard)
+    _check(resume, run_dir, log_every)
+    trackers = trackers_of(track, tensorboard)
     from pyro_dvae.runs import CONFIG
 
     if resume is None and run_dir is not None and is_restart() and (run_dir / CONFIG).is_file():
@@ -134,12 +136,12 @@ def _train(
         training,
         _starts(training),
         log_every=log_every,
-        tensorboard=tensorboard,
+        trackers=trackers,
         max_seconds=limit - (monotonic() - start),
     )
 
 
-def _check(resume: Path | None, run_dir: Path | None, log_every: int, tensorboard: bool) -> None:
+def _check(resume: Path | None, run_dir: Path | None, log_every: int) -> None:
     if resume is not None and run_dir is not None:
         fail(f"Expected a new run folder or --resume; got both, {run_dir}. Leave one out.")
     if resume is None and run_dir is None and may_restart():
@@ -149,8 +151,22 @@ def _check(resume: Path | None, run_dir: Path | None, log_every: int, tensorboar
         )
     if log_every < 0:
         fail(f"Expected --log-every of at least 0; got {log_every}. Raise it.")
-    if tensorboard:
-        require_tensorboard()
+
+
+def trackers_of(track: list[str] | None, tensorboard: bool) -> list[TrackerFactory]:
+    """What makes the trackers that are named; one that is not there is refused.
+
+    Args:
+        track: the values of --track.
+        tensorboard: whether --tensorboard is given.
+    """
+    names = dict.fromkeys([*(track or []), *(["tensorboard"] if tensorboard else [])])
+    if not names:
+        return []
+    from pyro_dvae.runs import tracker_factory
+
+    with user_errors():
+        return [tracker_factory(name) for name in names]
 
 
 def named_settings(context: Any) -> dict[str, Any]:

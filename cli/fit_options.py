@@ -217,6 +217,17 @@ LogEveryOption = Annotated[
         "one line per epoch."
     ),
 ]
+TrackOption = Annotated[
+    list[str] | None,
+    run_option(
+        metavar="NAME",
+        help="Tell a tracker of each epoch too: tensorboard, which writes event files into the run "
+        "folder; mlflow, which logs to the server or database of MLFLOW_TRACKING_URI; or "
+        "MODULE:FACTORY for your own, whose code is run. The option may be given several times. "
+        "A tracker that fails is left out, and the training goes on.",
+        show_default=False,
+    ),
+]
 TensorboardOption = Annotated[
     bool,
     run_option(

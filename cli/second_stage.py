@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import user_errors
+from .fit import trackers_of
+from .fit_options import TrackOption
 from .options import (
     DEFAULTS,
     BatchSizeOption,
@@ -49,6 +51,7 @@ def fit_prior(
     batch_size: BatchSizeOption = DEFAULTS.batch_size,
     learning_rate: LearningRateOption = DEFAULTS.learning_rate,
     data_dir: RunDataDirOption = None,
+    track: TrackOption = None,
     seed: RunSeedOption = None,
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
@@ -60,6 +63,7 @@ def fit_prior(
 
     Example: pdvae fit-prior runs/mnist-d4k8-rloo-1 --prior autoregressive
     """
+    trackers = trackers_of(track, False)
     with user_errors():
         from pyro_dvae.runs import start_prior
 
@@ -81,6 +85,7 @@ def fit_prior(
         training,
         f"{training.folder}: prior {prior} for the codes of {loaded.folder}, whose prior is {old}, "
         f"{_counts(training)}, {target}",
+        trackers=trackers,
     )
     if before is not None and scores is not None:
         print(f"test ELBO {before:.2f} with prior {old}, {scores.elbo:.2f} with {prior}")
@@ -100,6 +105,7 @@ def fit_guide(
     batch_size: BatchSizeOption = DEFAULTS.batch_size,
     learning_rate: LearningRateOption = DEFAULTS.learning_rate,
     data_dir: RunDataDirOption = None,
+    track: TrackOption = None,
     seed: RunSeedOption = None,
     device: DeviceOption = Device.auto,
     trust_code: TrustOption = False,
@@ -112,6 +118,7 @@ def fit_guide(
 
     Example: pdvae fit-guide runs/mnist-d4k8-rloo-1
     """
+    trackers = trackers_of(track, False)
     with user_errors():
         from pyro_dvae.runs import start_guide
 
@@ -128,7 +135,9 @@ def fit_guide(
         )
         before = _test_elbo(loaded, training)
     scores = train(
-        training, f"{training.folder}: the guide of {loaded.folder}, {_counts(training)}, {target}"
+        training,
+        f"{training.folder}: the guide of {loaded.folder}, {_counts(training)}, {target}",
+        trackers=trackers,
     )
     if before is not None and scores is not None:
         print(f"test ELBO {before:.2f} before, {scores.elbo:.2f} after")

@@ -14,7 +14,7 @@ from pyro_dvae.defaults import RunSettings
 from .console import note
 from .errors import CommandError, fail, user_errors
 from .figures import datum_name, scanned, setting
-from .fit import named_settings
+from .fit import named_settings, trackers_of
 from .groups import group_lines, setting_name
 from .naming import OPTIONS
 from .reading import READING, seconds
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyro_dvae.sweeps import Sweep
 
 _SETTINGS = {field.name for field in fields(RunSettings)}
-_REFUSED = ("run_dir", "resume", "log_every", "tensorboard")
+_REFUSED = ("run_dir", "resume", "log_every")
 """Parameters of `fit` that are those of one run."""
 
 
@@ -160,6 +160,7 @@ def _run(
     if trials is not None:
         _quiet()
     limit = seconds(given.params["max_time"])
+    trackers = trackers_of(given.params["track"], given.params["tensorboard"])
     device = pick_device(given.params["device"])
     config = Config(**settings)
     how = {name: value for name, value in named.items() if name in READING}
@@ -187,6 +188,7 @@ def _run(
                 trust_code=given.params["trust_code"],
                 tell=lambda line: print(line, flush=True),
                 check=check,
+                trackers=trackers,
                 **settings,
             )
         except ModuleNotFoundError as error:

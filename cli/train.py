@@ -6,12 +6,12 @@ import math
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from .console import for_a_bar
 from .errors import CommandError
-from .events import add_epoch, event_log
 from .figures import datum_name, dead_parts, print_figures
 from .pictures import draw
 from .processes import is_first, wait_for_first
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pyro_dvae import EpochRecord, Evaluation
-    from pyro_dvae.runs import RunTrainer
+    from pyro_dvae.runs import RunTrainer, TrackerFactory
 
 
 _SHARE = 0.05
@@ -38,7 +38,7 @@ def train(
     starts: str,
     *,
     log_every: int = 0,
-    tensorboard: bool = False,
+    trackers: Sequence[TrackerFactory] = (),
     max_seconds: float = math.inf,
 ) -> Evaluation | None:
     """Train, evaluate the best weights on the test data, print and draw.
@@ -47,7 +47,7 @@ def train(
         training: the run that is about to train.
         starts: the line that says what is trained, printed when the folder is locked.
         log_every: steps between lines in the metrics beside those of the epochs; 0 for none.
-        tensorboard: whether to write event files too.
+        trackers: what makes the trackers, which are told of each epoch.
         max_seconds: save and stop after this many seconds.
 
     Returns:
@@ -65,7 +65,7 @@ def train(
             except ValueError as error:
                 raise CommandError(str(error)) from error
             print(starts)
-            _run(training, log_every, tensorboard, max_seconds)
+            _run(training, log_every, trackers, max_seconds)
             return _finish(training)
     # A full disk, a file of data that was whole before, or another process that has failed.
     except (OSError, DataError, ProcessError) as error:
@@ -79,7 +79,12 @@ def train(
         ) from None
 
 
-def _run(training: RunTrainer, log_every: int, tensorboard: bool, max_seconds: float) -> None:
+def _run(
+    training: RunTrainer,
+    log_every: int,
+    trackers: Sequence[TrackerFactory],
+    max_seconds: float,
+) -> None:
     from pyro_dvae.runs import estimator_of
     from pyro_dvae.training import Progress
 
@@ -88,8 +93,6 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool, max_seconds: f
         print(f"continuing after epoch {trainer.epoch}, step {trainer.step} of {trainer.steps}")
     if training.is_of_guide:
         print(_GUIDE)
-    writes_events = tensorboard and is_first()
-    events = event_log(training.folder, trainer.epoch + 1) if writes_events else None
     by_elbo = training.is_of_guide or not training.keeps_state
     value = "ELBO" if by_elbo else estimator_of(config.estimator).value
     datum = datum_name(training.event_shape)
@@ -99,9 +102,6 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool, max_seconds: f
 
         def on_step(step: int, steps: int) -> None:
             progress.step(step, steps)
-            if events is not None and log_every and step % log_every == 0:
-                trainer = training.trainer
-                events.add_scalar("ELBO/steps", trainer.train_elbo, trainer.epoch * steps + step)
             stop_if_asked()
 
         def stop_if_asked() -> None:
@@ -115,10 +115,10 @@ def _run(training: RunTrainer, log_every: int, tensorboard: bool, max_seconds: f
             progress.extend(training.last_epoch, "ELBO")
 
         try:
-            for record in training.epochs(log_every=log_every, on_step=on_step, on_guide=on_guide):
+            for record in training.epochs(
+                log_every=log_every, on_step=on_step, on_guide=on_guide, trackers=trackers
+            ):
                 progress.epoch(record)
-                if events is not None:
-                    add_epoch(events, record)
                 stop_if_asked()
                 pictures.after(record)
         except StopRequest as stop:

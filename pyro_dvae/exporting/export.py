@@ -124,27 +124,36 @@ def _refuse(folder: Path, replace: bool) -> None:
 
 def _write(graph: Graph, form: Format, path: Path, metadata: Mapping[str, Any], run: Run) -> float:
     """Write a graph, read it again, and compare it with the run."""
-    try:
-        with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad():
+        try:
             program = traced(graph)
+        except Exception as error:
+            raise ValueError(
+                f"Expected the {graph.name} of {run.folder}, {_parts(graph)}, to be one that "
+                f"torch.export can trace; got {_line(error)}. Leave out of it what depends on the "
+                "values of tensors."
+            ) from error
+        try:
             form.write(graph, program, path, metadata)
-            loaded = form.read(path)
-            found = max(_difference(graph, loaded, size) for size in SIZES)
-    except OSError:
-        raise
-    except Exception as error:
-        line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ValueError(
-            f"Expected the {graph.name} of {run.folder}, {_parts(graph)}, to be one that "
-            f"torch.export can trace; got {line}. Leave out of it what depends on the values of "
-            "tensors."
-        ) from error
+            found = max(_difference(graph, form.read(path), size) for size in SIZES)
+        except OSError:
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"Expected the {graph.name} of {run.folder}, {_parts(graph)}, as a {form.suffix} "
+                f"file that can be read; got {_line(error)}. Install newer packages of the format, "
+                "or use another one."
+            ) from error
     if not found <= TOLERANCE:
         raise ValueError(
             f"Expected the exported {graph.name} of {run.folder} to agree with the run to "
             f"{TOLERANCE:g}; got a difference of {found:.2g}. Nothing was written."
         )
     return found
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
 
 
 def _parts(graph: Graph) -> str:

@@ -225,6 +225,21 @@ def build_own(subject: Subject, returns: type[Any] = nn.Module) -> Any:
     return part
 
 
+def own_function(name: str, kind: str) -> Callable[..., Any]:
+    """The function or class of `module:factory`, which is imported.
+
+    Args:
+        name: "module:factory".
+        kind: what it makes, for messages.
+
+    Raises:
+        ValueError: it cannot be imported; says what to change.
+    """
+    module_name, _, factory_name = name.partition(":")
+    with current_folder_first():
+        return _factory(Subject(kind, name, {}), module_name, factory_name)
+
+
 def own_takes(name: str, kind: str, argument: str) -> bool:
     """Whether the factory of `module:factory`, which is imported, has an argument of a name.
 
@@ -236,10 +251,7 @@ def own_takes(name: str, kind: str, argument: str) -> bool:
     Raises:
         ValueError: it cannot be imported; says what to change.
     """
-    module_name, _, factory_name = name.partition(":")
-    with current_folder_first():
-        factory = _factory(Subject(kind, name, {}), module_name, factory_name)
-    return _takes(factory, argument)
+    return _takes(own_function(name, kind), argument)
 
 
 def _takes(factory: Callable[..., Any], name: str) -> bool:

@@ -62,6 +62,14 @@ from pyro_dvae.runs.settings import CONFIG, data_to_json, read_config
 from pyro_dvae.runs.sizes import refuse_too_large
 from pyro_dvae.runs.splitting import describe_split, split_notes
 from pyro_dvae.runs.start import new_model, resume_run, start_run
+from pyro_dvae.runs.trackers import (
+    MlflowTracker,
+    StepTracker,
+    TensorBoardTracker,
+    Tracker,
+    TrackerFactory,
+    tracker_factory,
+)
 
 __all__ = [
     "CONFIG",
@@ -73,6 +81,7 @@ __all__ = [
     "DataRecord",
     "ExplainedRow",
     "Filled",
+    "MlflowTracker",
     "NamedRows",
     "PreparedRows",
     "Run",
@@ -80,6 +89,10 @@ __all__ = [
     "RunInfo",
     "RunTrainer",
     "Scores",
+    "StepTracker",
+    "TensorBoardTracker",
+    "Tracker",
+    "TrackerFactory",
     "anomaly_rows",
     "beside",
     "brightness",
@@ -142,6 +155,7 @@ __all__ = [
     "start_prior",
     "start_run",
     "stored_evaluation",
+    "tracker_factory",
     "training_status",
     "with_simple_models",
     "write_evaluation",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from pyro_dvae.runs.rows import model_batch
 from pyro_dvae.runs.run import Run
 from pyro_dvae.runs.settings import write_config
 from pyro_dvae.runs.storage import only_writer
+from pyro_dvae.runs.trackers import TrackerFactory, Trackers
 from pyro_dvae.training.guide_epochs import GuideEpochs
 from pyro_dvae.training.records import EpochRecord
 from pyro_dvae.training.second_stage import SecondStageTrainer
@@ -83,6 +84,7 @@ class RunTrainer:
         """Of all complete epochs, those before a resume included."""
         self.keeps_state = not isinstance(trainer, SecondStageTrainer)
         self._held = ExitStack()
+        self._trackers: Trackers | None = None
 
     @property
     def config(self) -> Config:
@@ -170,6 +172,7 @@ class RunTrainer:
         log_every: int = 0,
         on_step: Callable[[int, int], None] | None = None,
         on_guide: Callable[[], None] | None = None,
+        trackers: Sequence[TrackerFactory] = (),
     ) -> Iterator[EpochRecord]:
         """Train until the epochs of the settings are complete, or the validation ELBO converged.
 
@@ -182,17 +185,24 @@ class RunTrainer:
             on_step: called with (step, steps) of the epoch after each step. After an exception
                 from it, `save` keeps the steps up to there.
             on_guide: called when the epochs of the guide begin.
+            trackers: classes or functions that get the `Run` and return a `Tracker`, such as
+                `TensorBoardTracker`. Process 0 alone calls them. `finish` tells them of the end.
+                One that raises is left out from then on, with a warning.
 
         Raises:
             FloatingPointError: the loss or its gradient is not finite, or a weight to be saved.
             OSError: a file cannot be written.
         """
+        if rank() == 0:
+            self._trackers = Trackers(trackers, self.run)
 
         def after_step(step: int, steps: int) -> None:
             if log_every and step % log_every == 0 and rank() == 0:
                 trainer = self.trainer
                 line = {"epoch": trainer.epoch + 1, "step": step, "train_elbo": trainer.train_elbo}
                 append_metrics(self.folder, line)
+                if self._trackers is not None:
+                    self._trackers.on_step(trainer.epoch * steps + step, trainer.train_elbo)
             if on_step is not None:
                 on_step(step, steps)
 
@@ -214,6 +224,8 @@ class RunTrainer:
                 if record.is_best:
                     write_weights(self.folder, trainer.best_weights, record.epoch)
                 self.save()
+            if self._trackers is not None:
+                self._trackers.on_epoch(record)
             yield record
 
     def finish(self) -> Evaluation | None:
@@ -226,6 +238,13 @@ class RunTrainer:
             UserWarning: the figures cannot be stored, for `evaluation.json` is damaged.
         """
         self.trainer.keep_best()
+        scores = self._scores()
+        if self._trackers is not None:
+            self._trackers.on_end(self.run)
+        return scores
+
+    def _scores(self) -> Evaluation | None:
+        """Evaluate on the test data, and store the figures; process 0 alone has them."""
         if self.splits.test is None:
             return None
         x, labels = model_batch(self.config, self.splits, "test", self.trainer.device)
@@ -236,7 +255,7 @@ class RunTrainer:
         try:
             write_evaluation(self.folder, "test", scores, self.run.epoch)
         except ValueError as error:  # nothing else of the training is lost
-            warnings.warn(f"The figures were not stored: {error}", stacklevel=2)
+            warnings.warn(f"The figures were not stored: {error}", stacklevel=3)
         return scores
 
     @property

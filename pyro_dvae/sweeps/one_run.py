@@ -17,6 +17,7 @@ from pyro_dvae.runs.run_trainer import RunTrainer
 from pyro_dvae.runs.settings import CONFIG
 from pyro_dvae.runs.start import plan_run, resume_run, start_run
 from pyro_dvae.runs.storage import LOCK, locked
+from pyro_dvae.runs.trackers import TrackerFactory
 from pyro_dvae.training.records import EpochRecord
 
 
@@ -41,6 +42,8 @@ class Runs:
     """Called with a line for each run that starts or ends."""
     check: Callable[[], None] = field(default=nothing)
     """Called after each step, and while waiting; an exception from it stops the sweep."""
+    trackers: tuple[TrackerFactory, ...] = ()
+    """What makes the trackers of each run."""
 
     def train(
         self,
@@ -68,7 +71,7 @@ class Runs:
             training = self._training(folder, settings)
             if training is not None:
                 with training:
-                    _train(training, self.check, on_epoch)
+                    _train(training, self.check, on_epoch, self.trackers)
                     training.finish()
             run = inspect_run(folder)
             if training is None:
@@ -96,7 +99,10 @@ class Runs:
 
 
 def _train(
-    training: RunTrainer, check: Callable[[], None], on_epoch: Callable[[EpochRecord], None]
+    training: RunTrainer,
+    check: Callable[[], None],
+    on_epoch: Callable[[EpochRecord], None],
+    trackers: tuple[TrackerFactory, ...],
 ) -> None:
     stopped = False
 
@@ -109,7 +115,7 @@ def _train(
     for record in training.records:
         on_epoch(record)
     try:
-        for record in training.epochs(on_step=on_step):
+        for record in training.epochs(on_step=on_step, trackers=trackers):
             on_epoch(record)
     except Exception:
         if stopped:  # the steps up to here are kept

@@ -14,6 +14,7 @@ from pyro_dvae.data import Scan, Source
 from pyro_dvae.runs.info import RunInfo
 from pyro_dvae.runs.resolve import check_source
 from pyro_dvae.runs.start import plan_run
+from pyro_dvae.runs.trackers import TrackerFactory
 from pyro_dvae.sweeps.one_run import Runs, nothing
 from pyro_dvae.sweeps.result import Sweep
 from pyro_dvae.sweeps.search import require_optuna, search
@@ -36,6 +37,7 @@ def sweep(
     trust_code: bool = False,
     tell: Callable[[str], None] | None = None,
     check: Callable[[], None] | None = None,
+    trackers: Sequence[TrackerFactory] = (),
     **settings: Any,
 ) -> Sweep:
     """Train every combination of settings with every seed; or search the best settings.
@@ -67,6 +69,7 @@ def sweep(
         tell: called with a line for each run that starts or ends.
         check: called after each step and while waiting. After an exception from it the sweep ends;
             the steps up to there are kept.
+        trackers: what makes the trackers of each run; see `RunTrainer.epochs`.
         **settings: settings of `Config` that all runs have in common, by name.
 
     Raises:
@@ -107,6 +110,7 @@ def sweep(
         trust_code,
         tell or nothing,
         check or nothing,
+        tuple(trackers),
     )
     if trials is None:
         runs.folder.mkdir(parents=True, exist_ok=True)
