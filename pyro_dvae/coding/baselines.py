@@ -56,7 +56,7 @@ def _zstd() -> Callable[[bytes], bytes] | None:
     """Zstandard at its highest level, of Python 3.14 or of a package; None if neither is there."""
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]
-    except ModuleNotFoundError:
+    except ImportError:  # or another module of that name is in the path
         try:
             import zstandard  # type: ignore[import-not-found, unused-ignore]
         except ModuleNotFoundError:

@@ -109,3 +109,16 @@ def test_processes(tmp_path: Path) -> None:
     assert report["weights"] == 784 * 8 + 8 + 8 * 32 + 32 + 32 * 8 + 8 + 8 * 784 + 784
     assert all(speed > 0 for speed in report["images_per_second"].values())
     assert report["exchange_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_compressed_sizes(tmp_path: Path) -> None:
+    fit = ["fit", "run", "--data=mnist-sample", "--epochs=1", "--hidden=20", "--latents=2"]
+    command = [sys.executable, "-m", "pdvae_cli", *fit]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    report, said = run("compressed_sizes", "run", "--num-data=300", cwd=tmp_path)
+    assert list(report) == ["run"]
+    assert list(report["run"]["ways"]) == ["exact", "bits-back", "code"]
+    for row in report["run"]["ways"].values():  # whose header and checksums matter with few data
+        assert 1 < row["bytes"] / row["promised"] < 1.03
+    assert "| gzip |" in said
