@@ -100,7 +100,20 @@ def fit(
 
     Example: pdvae fit --epochs 50 --latents 4 --categories 8
     """
-    _train(named_settings(context), context.obj, **context.params)
+    # By name, for typer below 0.29 has paths and choices in `context.params` as texts.
+    _train(
+        named_settings(context),
+        context.obj,
+        run_dir=run_dir,
+        resume=resume,
+        data=data,
+        data_dir=data_dir,
+        device=device,
+        trust_code=trust_code,
+        log_every=log_every,
+        tensorboard=tensorboard,
+        max_time=max_time,
+    )
 
 
 def _train(
@@ -117,7 +130,6 @@ def _train(
     track: list[str] | None,
     tensorboard: bool,
     max_time: str | None,
-    **_: Any,
 ) -> None:
     """Train with the settings that the arguments of the command line name."""
     start, limit = monotonic(), seconds(max_time)
