@@ -113,6 +113,7 @@ def fit(
         log_every=log_every,
         tensorboard=tensorboard,
         max_time=max_time,
+        track=track,
     )
 
 

@@ -42,9 +42,7 @@ def _exceptions(estimator: CategoricalVAE) -> dict[str, str]:
     return dict.fromkeys(names, _DRAWN)
 
 
-@parametrize_with_checks(
-    [small(1, hidden=(4,), epochs=1)], expected_failed_checks=_exceptions, xfail_strict=True
-)
+@parametrize_with_checks([small(1, hidden=(4,), epochs=1)], expected_failed_checks=_exceptions)
 def test_conventions(estimator: CategoricalVAE, check: Any) -> None:
     check(estimator)
 
@@ -58,7 +56,6 @@ def test_conventions(estimator: CategoricalVAE, check: Any) -> None:
         CategoricalVAE(epochs=1),
     ],
     expected_failed_checks=_exceptions,
-    xfail_strict=True,
 )
 def test_conventions_of_more_latents(estimator: CategoricalVAE, check: Any) -> None:
     check(estimator)
