@@ -224,6 +224,7 @@ def test_every_command_is_listed() -> None:
 def test_every_option_of_a_readme_exists(page: Path) -> None:
     known = {"--help"}.union(*map(options, commands().values()))
     known |= {"--no-deps", "--no-index", "--only-binary", "--target"}  # pip's
+    known |= {"--bind"}  # http.server's
     for script in (ROOT / "examples").rglob("*.py"):
         known |= set(re.findall(r"--[a-z][\w-]+", script.read_text(encoding="utf-8")))
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text(page))) <= known
