@@ -115,7 +115,7 @@ def write_rows(
     suffix = Path(path).suffix.lower()
     if suffix == ".csv":
         carried: dict[str, Tensor | Sequence[str]] = {}
-        carried["index"] = torch.arange(num_rows) if index is None else index
+        carried["index"] = range(num_rows) if index is None else index
         carried |= others or {}
         if labels is not None:
             carried.setdefault("label", labels)

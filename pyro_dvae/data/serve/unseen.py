@@ -17,6 +17,10 @@ from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.masked import unmasked
 from pyro_dvae.likelihoods.mixed import Mixed
 
+_BLOCK_BYTES = 2**20
+"""The size of the rows that are read at once. Each byte may be a value, for whose comparison some
+20 bytes are used."""
+
 
 def refuse_unseen(
     rows: Rows,
@@ -39,7 +43,7 @@ def refuse_unseen(
         DataError: If there is such a value. The message names the row of the first one, counted
             from 1, its column, and the values that the model knows.
     """
-    for index in in_blocks(rows):
+    for index in in_blocks(rows, _BLOCK_BYTES):
         values = rows.read(index)
         wrong = ~_inside(values, preparation, likelihood)
         if wrong.any():
