@@ -114,7 +114,7 @@ def write_rows(
     shape = (num_rows, *first.shape[1:])
     suffix = Path(path).suffix.lower()
     if suffix == ".csv":
-        carried: dict[str, Tensor | Sequence[str]] = {}
+        carried: dict[str, Tensor | Sequence[str | int]] = {}
         carried["index"] = range(num_rows) if index is None else index
         carried |= others or {}
         if labels is not None:
@@ -176,7 +176,7 @@ def code_columns(shape: Sequence[int]) -> list[str]:
 
 
 def _table_rows(
-    carried: list[Tensor | Sequence[str]], blocks: Iterable[Tensor]
+    carried: list[Tensor | Sequence[str | int]], blocks: Iterable[Tensor]
 ) -> Iterator[list[int | float | str]]:
     start = 0
     for block in blocks:
