@@ -21,7 +21,7 @@ from pyro_dvae import Bernoulli, BinaryImages, DiscreteVAE, LearnedPrior, evalua
 
 def main() -> None:
     """Train with each seed, and print the mean and its standard error."""
-    parser = options(__doc__)
+    parser = options(__doc__, estimator="reinmax", particles=1)
     parser.add_argument("--draws", type=int, default=100, help="draws of the bound per image")
     args = parser.parse_args()
     images = load_images(args.data, args.data_dir)
