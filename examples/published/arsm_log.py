@@ -8,7 +8,7 @@ image, is 104.2 after 50 epochs, 99.7 after 100 and 94.6 after 200.
 Ours has the same networks, data and batches, and anneals nothing unless `--annealing` says so. The
 figure is the ELBO of the 10,000 test images, by 16 draws of z per image, in nats.
 
-    python examples/published/arsm_log.py --data mnist --data-dir DIR --epochs 50 --seeds 3 --bfloat16
+    python examples/published/arsm_log.py --data mnist --data-dir DIR --epochs 50 --bfloat16
 """
 
 import torch
