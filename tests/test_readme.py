@@ -133,10 +133,6 @@ def test_every_room_is_explained() -> None:
             assert f"`{room}`" in contributing, room
 
 
-def test_citation_names_the_version() -> None:
-    assert f"version = {{{pyro_dvae.__version__}}}" in README
-
-
 # --- The tutorial's equations ---
 
 
