@@ -83,3 +83,25 @@ def test_other_forms_of_a_model_are_the_same_model(vae: Any, how: str) -> None:
     assert compress(other, values).content == content
     assert (decompress(other, content) == values).all()
     assert other.training == (how == "training")
+
+
+@pytest.mark.parametrize("way", ["code", "bits-back", "exact"])
+@pytest.mark.parametrize(("noise", "is_same"), [(1e-14, True), (1e-3, False)])
+def test_a_machine_that_rounds_otherwise_reads_the_data_or_says_so(
+    vae: Any, way: Any, noise: float, is_same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = tiny_data(300, (40,)).numpy().astype(np.uint8)
+    content = compress(vae, values, way=way).content
+    decoder = type(vae.decoder)
+    forward = decoder.forward
+
+    def other(self: Any, z: torch.Tensor) -> torch.Tensor:
+        params = forward(self, z)
+        return params + noise * (1e6 * params).sin()
+
+    monkeypatch.setattr(decoder, "forward", other)
+    if is_same:
+        assert (decompress(vae, content) == values).all()
+        return
+    with pytest.raises(ValueError, match=r"Expected the probabilities .* rounds otherwise"):
+        decompress(vae, content, "a.pdv")
