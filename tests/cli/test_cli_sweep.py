@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from pdvae_cli.signals import STOPPED
 
 from pyro_dvae.runs import inspect_run
 
@@ -71,3 +74,45 @@ def test_bad_options_are_one_line(pdvae: Run, arguments: list[str], told: str) -
     assert err.startswith(f"pdvae: {told}")
     assert err.count("\n") == 1
     assert not Path("bad").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_time_is_over_goes_on(pdvae: Run) -> None:
+    command = ["sweep", "-o", "late", "--seeds", "2", *FIT]
+    status, out, err = pdvae(*command, "--max-time=0:00:00")
+    assert status == STOPPED
+    assert err == "pdvae: stopped, and saved. Run the same command again to go on\n"
+    assert "seed=0: starts" in out
+    assert inspect_run("late/seed=0").status == "unfinished"
+    status, out, err = pdvae(*command)
+    assert (status, err) == (0, "")
+    assert "seed=0: taken up again after epoch 0" in out
+    assert {inspect_run(f"late/seed={seed}").status for seed in (0, 1)} == {"complete"}
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_trials_of_a_search(pdvae: Run, tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    command = ["sweep", "-o", "both", "--vary=lr=1e-3..1e-1:log", "--trials=4"]
+    command += ["--storage=sqlite:///both.db", *FIT]
+    other = subprocess.Popen(
+        [sys.executable, "-m", "pdvae_cli", *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    told = ""
+    while "starts" not in told and (line := other.stdout.readline()):
+        told += line
+    status, out, _ = pdvae(*command)
+    told += other.communicate(timeout=250)[0]
+    assert (status, other.returncode) == (0, 0)
+    study = optuna.load_study(study_name="both", storage=f"sqlite:///{tmp_path}/both.db")
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 4
+    names = {f"trial={number:04d},seed=0" for number in range(4)}
+    assert {path.name for path in (tmp_path / "both").glob("trial=*")} == names
+    for name in names:  # one of the two has trained it, and both show it
+        assert sum(f"{name}: starts" in each for each in (told, out)) == 1
+    first, second = (each[each.index("test ELBO, nats per row") :] for each in (told, out))
+    assert first == second
