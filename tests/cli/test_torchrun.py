@@ -43,6 +43,22 @@ def encoder(event_shape, num_latents, num_outputs):
 """
 
 
+TRACKER = """
+class Own:
+    def __init__(self, run):
+        self.file = run.folder / "told.txt"
+        self.tell("start")
+
+    def tell(self, line):
+        with self.file.open("a") as file:
+            file.write(f"{line}\\n")
+
+    def on_epoch(self, record):
+        self.tell(record.epoch)
+
+    def on_end(self, run):
+        self.tell("end")
+"""
 SEVERAL = """
 import contextlib, io, json, os, sys
 from pdvae_cli.main import _run
@@ -101,7 +117,9 @@ def test_a_process_that_fails_ends_all_with_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
-    process = _start(tmp_path, "fit", "run", "--data=d.npy", "--epochs=40", *SETTINGS, restarts=3)
+    (tmp_path / "mine.py").write_text(TRACKER)
+    own = ["--data=d.npy", "--epochs=40", "--track=mine:Own"]
+    process = _start(tmp_path, "fit", "run", *own, *SETTINGS, restarts=3)
     end = time.monotonic() + 100
     while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < end:
         time.sleep(0.05)
@@ -112,6 +130,10 @@ def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
     assert "continuing after epoch" in out
     assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == list(range(1, 41))
     assert load_run(tmp_path / "run").epoch > 0
+    told = (tmp_path / "run" / "told.txt").read_text().split()  # by process 0 alone
+    assert told.count("start") == 2
+    assert told[-2:] == ["40", "end"]
+    assert len(set(told)) == len(told) - 1
 
 
 @pytest.mark.slow
