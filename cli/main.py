@@ -78,9 +78,9 @@ for command in COMMANDS:
 
 def _version(shown: bool) -> None:
     if shown:
-        from importlib.metadata import version
+        from pyro_dvae import __version__
 
-        print(f"pdvae {version('pyro-dvae')}")
+        print(f"pdvae {__version__}")
         raise typer.Exit
 
 

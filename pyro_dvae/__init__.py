@@ -20,6 +20,8 @@ Introduction to Discrete Variational Autoencoders", arXiv:2505.10344.
 import warnings
 from typing import TYPE_CHECKING
 
+from pyro_dvae._version import __version__ as __version__
+
 # Pyro imports tqdm, which warns in every notebook without ipywidgets. Nothing here needs them.
 warnings.filterwarnings("ignore", "IProgress not found")
 
