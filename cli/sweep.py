@@ -17,6 +17,7 @@ from .figures import datum_name, scanned, setting
 from .fit import named_settings, trackers_of
 from .groups import group_lines, setting_name
 from .naming import OPTIONS
+from .options import Device
 from .reading import READING, seconds
 from .signals import Signals, StopRequest
 
@@ -161,7 +162,7 @@ def _run(
         _quiet()
     limit = seconds(given.params["max_time"])
     trackers = trackers_of(given.params["track"], given.params["tensorboard"])
-    device = pick_device(given.params["device"])
+    device = pick_device(Device(given.params["device"]))  # a text, by an older typer
     config = Config(**settings)
     how = {name: value for name, value in named.items() if name in READING}
     source = open_source(given.params["data"], data_dir=given.params["data_dir"], **how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import torch
 from pyro.distributions import constraints
@@ -62,7 +63,12 @@ class Categorical(_Levels):
     def __init__(self, levels: int = 256) -> None:
         super().__init__(levels)
         self.num_params = levels
-        self.param_meanings = tuple(f"the logit of level {level}" for level in range(levels))
+
+    # Not before it is asked for: more levels than memory holds are refused elsewhere.
+    @cached_property
+    def param_meanings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What each parameter means."""
+        return tuple(f"the logit of level {level}" for level in range(self.levels))
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of a datum, without an array of (C, B, P, L) numbers."""
@@ -122,10 +128,14 @@ class LogisticMixture(_Levels):
         at_least("components", components, 1)
         self.components = components
         self.num_params = 3 * components
-        what = ("the logit of the weight w", "the mean m", "r, log s before its lower bound")
-        self.param_meanings = tuple(f"{each}_{m}" for each in what for m in range(components))
         self.cost = 4 * components
         self.step = 2 / (levels - 1)
+
+    @cached_property
+    def param_meanings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What each parameter means."""
+        what = ("the logit of the weight w", "the mean m", "r, log s before its lower bound")
+        return tuple(f"{each}_{m}" for each in what for m in range(self.components))
 
     def extra_repr(self) -> str:
         """The arguments, for `repr`."""
