@@ -1,10 +1,10 @@
 """Images per second of several processes of one thread against one, at 100 images per process.
 
 The model has the tutorial's networks and a code of 4 x 8; the gradient is that of RLOO with 4
-particles. The contenders take turns, one epoch of the same
-images each, so that other work of the machine slows all of them alike. One contender has a process
-that sleeps in each step, as a slow machine would. The exchange is also timed by itself. Read the
-ratios, on a machine that has a free core per process.
+particles. The contenders take turns, with the same images and new processes each time, so that
+other work of the machine slows all of them alike. One contender has a process that sleeps in each
+step, as a slow machine would. The exchange is also timed by itself. Read the ratios, on a machine
+that has a free core per process.
 
 Example: python examples/benchmarks/processes.py --rounds 9 --json processes.json
 """
@@ -19,7 +19,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from torch import Tensor
 from pyro_dvae import (
     BinaryImages,
     Config,
-    EpochRecord,
     RlooELBO,
     Trainer,
     build_vae,
@@ -39,7 +38,15 @@ from pyro_dvae import (
 from pyro_dvae.training.summing import SumOfAll
 
 BATCH_SIZE = 100
-ALONE, TOGETHER, SLOW = "1 process", "{} processes", "{} processes, one of them slow"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Some processes, the last of which takes `delay` seconds more per step."""
+
+    name: str
+    size: int
+    delay: float = 0.0
 
 
 class SlowImages:
@@ -72,50 +79,46 @@ def epochs(images: Tensor, hidden: tuple[int, ...], size: int, delay: float) -> 
     return Trainer(vae, RlooELBO(4), data, batch_size=size * BATCH_SIZE)
 
 
-def work(rank: int, path: str, args: argparse.Namespace, results: Any) -> None:
-    """What each process does; process 0 also trains alone, and reports.
+@dataclass(frozen=True)
+class Timed:
+    """What process 0 tells of one training."""
+
+    seconds: float
+    processor_seconds: float
+    exchanges: list[tuple[float, float]]
+    num_weights: int
+
+
+def work(rank: int, contender: Contender, path: str, args: argparse.Namespace, told: Any) -> None:
+    """One process of a training: an epoch as a rehearsal, and then those that are timed.
 
     Args:
         rank: the number of the process.
-        path: a folder in which the processes find one another.
+        contender: how many processes there are.
+        path: a file by which the processes find one another.
         args: the options.
-        results: a queue for seconds per epoch by contender, and of an exchange.
+        told: a queue for what process 0 tells.
     """
     torch.set_num_threads(1)
-    images, size = load_images("mnist-sample").train[: args.images], args.processes
-    runs: dict[str, Iterator[EpochRecord]] = {}
-    seconds: dict[str, list[float]] = {}
-    busy: dict[str, list[float]] = {}
-    names = {ALONE: 0.0, TOGETHER.format(size): 0.0, SLOW.format(size): args.delay}
-    trainers: dict[str, Trainer] = {}
-    exchanges: list[tuple[float, float]] = []
-    for number in range(-1, args.rounds):  # the first round is a rehearsal
-        for name, delay in names.items():
-            alone = name == ALONE
-            group = f"file://{path}/{number} {name}"
-            dist.init_process_group("gloo", init_method=group, rank=rank, world_size=size)
-            if alone:  # the others have come here, and wait
-                dist.barrier()
-                dist.destroy_process_group()
-                if rank:
-                    continue
-            if name not in runs:
-                trainers[name] = epochs(images, args.hidden, 1 if alone else size, delay)
-                runs[name] = trainers[name].run(10**6)
-            start, before = time.perf_counter(), time.process_time()
-            next(runs[name])
-            busy.setdefault(name, []).append(time.process_time() - before)
-            seconds.setdefault(name, []).append(time.perf_counter() - start)
-            if not alone:
-                exchanges += exchange(trainers[name]) if not delay else []
-                dist.barrier()
-                dist.destroy_process_group()
-    if rank == 0:
-        num = sum(weight.numel() for weight in trainers[ALONE].optimizer.weights)
-        timed, used = (
-            {name: values[1:] for name, values in clock.items()} for clock in (seconds, busy)
+    if contender.size > 1:
+        dist.init_process_group(
+            "gloo", init_method=f"file://{path}", rank=rank, world_size=contender.size
         )
-        results.put((timed, used, exchanges, num))
+    sample = load_images("mnist-sample").train
+    images = sample.repeat(math.ceil(args.images / len(sample)), 1, 1)[: args.images]
+    trainer = epochs(images, args.hidden, contender.size, contender.delay)
+    run = trainer.run(1 + args.epochs)
+    next(run)
+    start, before = time.perf_counter(), time.process_time()
+    for _ in run:
+        pass
+    seconds, used = time.perf_counter() - start, time.process_time() - before
+    sums = exchange(trainer) if contender.size > 1 and not contender.delay else []
+    if rank == 0:
+        num = sum(weight.numel() for weight in trainer.optimizer.weights)
+        told.put(Timed(seconds, used, sums, num))
+    if contender.size > 1:
+        dist.destroy_process_group()
 
 
 def exchange(trainer: Trainer) -> list[tuple[float, float]]:
@@ -141,54 +144,77 @@ def exchange(trainer: Trainer) -> list[tuple[float, float]]:
     return found
 
 
+def timed(contender: Contender, args: argparse.Namespace) -> Timed:
+    """Start the processes of one training, and wait for what they tell."""
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        given = (contender, f"{folder}/group", args, told)
+        members = [
+            context.Process(target=work, args=(rank, *given)) for rank in range(contender.size)
+        ]
+        for member in members:
+            member.start()
+        found: Timed = told.get()
+        for member in members:
+            member.join()
+    return found
+
+
 def main() -> None:
     """Measure, print a table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--images", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, default=2, help="timed epochs per round")
     parser.add_argument("--hidden", type=int, nargs="+", default=[512, 256])
     parser.add_argument("--delay", type=float, default=0.01, help="seconds per slow step")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     args.hidden = tuple(args.hidden)
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        members = [
-            context.Process(target=work, args=(rank, folder, args, results))
-            for rank in range(args.processes)
-        ]
-        for member in members:
-            member.start()
-        timed, used, exchanges, num_weights = results.get()
-        for member in members:
-            member.join()
-    medians = {name: statistics.median(values) for name, values in timed.items()}
-    steps = math.ceil(args.images / (BATCH_SIZE * args.processes))
-    print(f"{args.rounds} epochs of {args.images} images, {os.cpu_count()} cores")
-    for name, median in medians.items():
-        ratios = sorted(a / b for a, b in zip(timed[ALONE], timed[name], strict=True))
+    size = args.processes
+    alone, together = Contender("1 process", 1), Contender(f"{size} processes", size)
+    contenders = [
+        alone,
+        together,
+        Contender(f"{together.name}, one of them slow", size, args.delay),
+    ]
+    found: dict[str, list[Timed]] = {contender.name: [] for contender in contenders}
+    for _ in range(args.rounds):
+        for contender in contenders:
+            found[contender.name].append(timed(contender, args))
+    num = args.epochs * args.images
+    print(f"{args.rounds} x {args.epochs} epochs of {args.images} images, {os.cpu_count()} cores")
+    speeds, ratios = {}, {}
+    for name, runs in found.items():
+        pairs = zip(found[alone.name], runs, strict=True)
+        each = sorted(one.seconds / run.seconds for one, run in pairs)
+        speeds[name] = num / statistics.median(run.seconds for run in runs)
+        ratios[name] = statistics.median(each)
         print(
-            f"{name:32} {args.images / median:8.0f} images/s, {statistics.median(ratios):.2f} "
-            f"({ratios[0]:.2f} to {ratios[-1]:.2f}) times one process"
+            f"{name:32} {speeds[name]:8.0f} images/s, {ratios[name]:.2f} "
+            f"({each[0]:.2f} to {each[-1]:.2f}) times one process"
         )
-    free = statistics.median(used[ALONE]) / statistics.median(used[TOGETHER.format(args.processes)])
+    used = [statistics.median(r.processor_seconds for r in found[c.name]) for c in contenders]
+    free = used[0] / used[1]
     print(
         f"by the seconds that process 0 computes, not waiting for a core or for another process, "
-        f"{args.processes} processes do {free:.2f} times as much"
+        f"{size} processes do {free:.2f} times as much"
     )
-    own, by_gloo = map(statistics.median, zip(*exchanges, strict=True))
-    step = medians[TOGETHER.format(args.processes)] / steps
+    sums = [pair for run in found[together.name] for pair in run.exchanges]
+    own, by_gloo = map(statistics.median, zip(*sums, strict=True))
+    step = BATCH_SIZE * size / speeds[together.name]
+    num_weights = found[alone.name][0].num_weights
     print(
-        f"one step of {args.processes} processes: {1e3 * step:.2f} ms; to sum {num_weights:,} "
+        f"one step of {size} processes: {1e3 * step:.2f} ms; to sum {num_weights:,} "
         f"gradients, {4 * num_weights / 1e6:.1f} MB, by itself: {1e3 * own:.2f} ms; by gloo: "
         f"{1e3 * by_gloo:.2f} ms"
     )
     if args.json is not None:
         report = {
-            "images_per_second": {name: args.images / t for name, t in medians.items()},
-            "times_one_process": {name: medians[ALONE] / t for name, t in medians.items()},
+            "images_per_second": speeds,
+            "times_one_process": ratios,
             "times_one_process_by_cpu": free,
             "weights": num_weights,
             "step_seconds": step,

@@ -103,7 +103,7 @@ def test_time_to_elbo_stops_at_the_last_target(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_processes(tmp_path: Path) -> None:
-    options = ["--rounds=2", "--images=400", "--hidden=8", "--delay=0.001"]
+    options = ["--rounds=1", "--epochs=1", "--images=400", "--hidden=8", "--delay=0.001"]
     report, said = run("processes", *options, cwd=tmp_path)
     assert "2 processes, one of them slow" in said
     assert report["weights"] == 784 * 8 + 8 + 8 * 32 + 32 + 32 * 8 + 8 + 8 * 784 + 784
