@@ -30,7 +30,6 @@ def figures(out: str) -> list[float]:
 @pytest.mark.parametrize(
     "command",
     [
-        "arsm_log",
         "arsm_log --estimator carms --particles 4 --bfloat16",
         "reinmax_table --codes 8x4 --num-data 3000 --lr 0.003 --averaging 0.9",
         "disarm_bound --draws 5",

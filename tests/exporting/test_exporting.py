@@ -80,7 +80,8 @@ def onnx_is_there() -> None:
         pytest.importorskip(name, reason="the onnx extra is not installed")
 
 
-# Each likelihood, with the priors and the guides of the library in turn, each of which occurs.
+# Likelihoods with the priors and the guides of the library in turn. Each of these occurs in every
+# second row. The likelihoods between differ in their number of parameters alone, if at all.
 ROWS = [
     (likelihood, prior, guide)
     for likelihood, prior, guide in zip(
@@ -89,7 +90,7 @@ ROWS = [
         cycle(["mean-field", "mean-field", "autoregressive"]),
         strict=False,
     )
-]
+][::2]
 
 
 def test_every_prior_is_exported_in_a_row() -> None:
@@ -135,8 +136,6 @@ def test_torch_graphs_of_every_network(network: str) -> None:
 ONNX: dict[str, Callable[[], Run]] = {
     "conv": lambda: run_of(image_vae("conv", (9, 8))),
     "mixture": lambda: run_of(zoo.make_vae("mixture", "masked", "autoregressive"), "masked"),
-    "labels": lambda: run_of(zoo.make_vae("conditional", "categorical"), "categorical"),
-    "rbm": lambda: run_of(zoo.make_vae("rbm", "poisson"), "poisson"),
 }
 
 
