@@ -66,7 +66,7 @@ def has_own_methods(thing: object) -> bool:
 
 def has_hooks(modules: Iterable[nn.Module]) -> bool:
     """Whether one of the modules has a hook, or torch has a hook for all modules."""
-    shared = torch.nn.modules.module  # torch 2.4 has no function that asks for all of them
+    shared = torch.nn.modules.module  # torch 2.7 has no function that asks for all of them
     return bool(
         shared._global_forward_hooks
         or shared._global_forward_pre_hooks
