@@ -242,19 +242,25 @@ def test_codes_are_those_of_one_process_in_order(crew: Crew, num_data: int) -> N
 
 
 def _sums(num: int, shares: bool) -> tuple[list[Tensor], bool, bool]:
-    """Three sums, whether by shared memory, and whether its files are gone."""
-    before = set(MEMORY.glob("pyro_dvae-*")) if MEMORY.is_dir() else set()
+    """Three sums, whether by shared memory, and whether its folder is gone."""
+    made: list[Path] = []  # not all of /dev/shm: other tests use it at the same moment
+    new_folder = summing._new_folder
+
+    def noted(num_bytes: int) -> Path | None:
+        folder = new_folder(num_bytes) if shares else None  # none as where there is no room
+        made.extend([folder] if folder is not None else [])
+        return folder
+
     with pytest.MonkeyPatch.context() as patch:
-        if not shares:  # as where there is no room
-            patch.setattr(summing, "_new_folder", lambda num_bytes: None)
+        patch.setattr(summing, "_new_folder", noted)
         total = summing.SumOfAll(num, torch.float64, torch.device("cpu"))
     sums = []
     for step in range(3):
         total.own.copy_(torch.arange(num) * 10.0**step + rank())
         sums.append(total().clone())
     torch.distributed.barrier()
-    left = set(MEMORY.glob("pyro_dvae-*")) if MEMORY.is_dir() else set()
-    return sums, total.is_shared, left <= before
+    assert len(made) == (total.is_shared and rank() == 0)
+    return sums, total.is_shared, not any(folder.exists() for folder in made)
 
 
 @pytest.mark.parametrize("shares", [True, False])
