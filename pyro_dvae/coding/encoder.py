@@ -16,7 +16,7 @@ from pyro_dvae.coding.container import Header, Way, pack
 from pyro_dvae.coding.elements import MOST_WINDOW, ElementCoder
 from pyro_dvae.coding.stack import Stack
 from pyro_dvae.coding.table import CodeTable
-from pyro_dvae.coding.values import Values, restored
+from pyro_dvae.coding.values import ChangedValues, Values, restored
 from pyro_dvae.coding.ways import BlockCoder
 from pyro_dvae.evaluation import Inference, found_posteriors
 from pyro_dvae.posteriors import posterior_of
@@ -124,7 +124,7 @@ class Encoder:
             first = (
                 f"{stored[tuple(place[0])]} in row {start + place[0][0]}" if len(place) else "-0"
             )
-            raise ValueError(
+            raise ChangedValues(
                 f"Expected stored values that the likelihood takes as they are; got {first}, of "
                 "which another number is made. Binarise or round the data first."
             )

@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_dvae.coding.codec import compress_values, decompress
 from pyro_dvae.coding.container import Way
 from pyro_dvae.coding.encoder import Compressed
+from pyro_dvae.coding.values import ChangedValues
 from pyro_dvae.data.read.arrays import read_arrays
 from pyro_dvae.data.read.extent import extent_of
 from pyro_dvae.runs.config import preparation_of
@@ -107,14 +108,14 @@ def compress_rows(
     values = RowValues(run, rows, dtype, as_bits)
     try:
         return compress_values(run.vae, values, way=way, refine=refine), rows
-    except ValueError as error:
-        if makes_bits and "as they are" in str(error):
-            raise ValueError(
-                f"{rows.name}: Expected values that all are {values.values[0]:g} or "
-                f"{values.values[1]:g}, since the model takes zeros and ones; got others. Use "
-                "as_bits=True, which compresses the zeros and ones that the run makes of them."
-            ) from error
-        raise
+    except ChangedValues as error:
+        if not makes_bits:
+            raise
+        raise ChangedValues(
+            f"{rows.name}: Expected values that all are {values.values[0]:g} or "
+            f"{values.values[1]:g}, since the model takes zeros and ones; got others. Use "
+            "as_bits=True, which compresses the zeros and ones that the run makes of them."
+        ) from error
 
 
 def _stored_dtype(run: Run, what: Any, key: str | None) -> np.dtype[Any] | None:

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
+class ChangedValues(ValueError):
+    """Stored values that cannot be made again of what the likelihood takes."""
+
+
 class Values(Protocol):
     """N data to compress, block by block."""
 

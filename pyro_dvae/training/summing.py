@@ -173,6 +173,7 @@ def _links(path: Path, is_first: bool) -> list[socket.socket]:
         own.connect(str(path))
         return [own]
     with own:
+        own.settimeout(_SECONDS)
         own.bind(str(path))
         own.listen(processes.world_size())
         processes.wait_for_all()

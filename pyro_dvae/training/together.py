@@ -29,9 +29,8 @@ class StepTogether:
     The gradient of the mean loss per datum is sum_r B_r / B * gradient_r, where process r computes
     gradient_r of its B_r of the B data. One flat sum, a `SumOfAll`, holds all that the processes
     tell one another. So it costs one exchange of 4 W bytes per step for W weights in float32. The
-    gradients of the weights are views of the sums, which are not copied. Those of each process come
-    from graphs of torch and from `torch.autograd.grad`, which do not call the hooks of
-    `DistributedDataParallel`.
+    gradients of the weights are views of the sums. Those of each process come from graphs of torch
+    and from `torch.autograd.grad`, which do not call the hooks of `DistributedDataParallel`.
 
     Args:
         optimizer: the optimizer, which holds the weights.
