@@ -13,7 +13,9 @@ import torch
 from zoo import LIKELIHOODS, P, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae.coding import compress, decompress
+from pyro_dvae.coding.arithmetic import reference_model
 from pyro_dvae.coding.container import _FIXED, block_sizes, num_blocks, unpack
+from pyro_dvae.coding.ways import BlockCoder
 
 _END = _FIXED.size + 16
 """Where the header of two dimensions ends."""
@@ -113,6 +115,24 @@ def test_a_lying_header_takes_no_memory(vae: Any, content: bytes, fields: dict[s
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20e6
+
+
+def test_a_lying_window_of_counts_is_found() -> None:
+    vae = make_vae(likelihood="poisson")
+    data = LIKELIHOODS["poisson"].data((300, P)).numpy()
+    content = compress(vae, data, way="code").content
+    _, checksums, words = unpack(content, "a.pdv")
+    for window in (0, 4097):
+        block = BlockCoder(reference_model(vae), "code", max(window, 1)).size
+        extra = num_blocks(300, block, "code") - len(checksums)
+        fields = {"window": window, "block": block, "words": len(words) - extra}  # all else fits
+        assert "in blocks of" in refused(vae, lie(content, **fields))
+
+
+def test_a_header_has_a_checksum_of_its_own(vae: Any, content: bytes) -> None:
+    """It is the first thing that is read, whatever the rest of the file says."""
+    damaged = content[:_END] + bytes(4) + content[_END + 4 : -4]
+    assert "damaged header" in refused(vae, damaged + struct.pack("<I", zlib.crc32(damaged)))
 
 
 def test_other_words_are_found_by_the_checksums_of_the_blocks(vae: Any, content: bytes) -> None:
