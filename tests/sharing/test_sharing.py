@@ -17,7 +17,7 @@ from torch import nn
 
 from pyro_dvae import Config, DiscreteVAE, build_vae, load_run
 from pyro_dvae.data import open_source
-from pyro_dvae.runs import start_run
+from pyro_dvae.runs import start_guide, start_run
 from pyro_dvae.sharing import FILES, describe_shared, pull_run, push_run, share_run
 from pyro_dvae.sharing.private import last
 from pyro_dvae.streams import RandomStream
@@ -102,6 +102,17 @@ def test_what_leaves_is_what_the_line_says(home: Path, run: Path, shared: Path) 
     if run.name == "table":
         assert "the names of 3 columns, the names of the levels of island" in told
         assert "the names of 2 classes, the name table.csv" in told
+
+
+def test_a_second_stage_does_not_tell_where_the_first_lies(home: Path, tmp_path: Path) -> None:
+    first = load_run(home / "counts")
+    with start_guide(first, tmp_path / "second", epochs=1, patience=None) as training:
+        list(training.epochs())
+    share_run(tmp_path / "second", tmp_path / "shared")
+    assert not [name for name, text in contents(tmp_path / "shared").items() if home.name in text]
+    stage = pull_run(tmp_path / "shared", tmp_path / "pulled").data.second_stage
+    assert stage is not None
+    assert stage.run == "counts"
 
 
 def test_a_pulled_run_gives_the_same_figures(
