@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_dvae.codes import enumerate_digits
 from pyro_dvae.elbos.distributions import base, describe, support, unmasked
 from pyro_dvae.elbos.layout import LayoutChanged, nesting
+from pyro_dvae.elbos.listed import ListedCodes
 from pyro_dvae.elbos.pair import Pair
 
 
@@ -127,6 +128,8 @@ class Enumeration(Messenger):
         self.seen: set[str] = set()
         self.places: dict[str, int] = {}
         """Site -> the dimension, counted from the right, that holds its several values."""
+        self.codes: dict[str, ListedCodes] = {}
+        """Site -> its codes, if all of its variables lie in its event."""
 
     def _pyro_sample(self, msg: Any) -> None:
         name, fn = msg["name"], msg["fn"]
@@ -148,6 +151,8 @@ class Enumeration(Messenger):
         own = _own_plates(msg, shared)
         batch = [own.get(dim, 1) for dim in range(-self.dims, 0)]
         msg["value"] = values[digits].reshape(-1, *batch, *fn.event_shape)
+        if not own:
+            self.codes[name] = ListedCodes(msg["value"], digits)
         self.dims += 1
         if len(digits) > 1:
             self.places[name] = -self.dims

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pyro_dvae.codes import code_logits
 from pyro_dvae.elbos.distributions import describe
+from pyro_dvae.elbos.listed import ListedCodes, score_listed
 from pyro_dvae.elbos.noise import GuideNoise, without_batch_statistics
 from pyro_dvae.elbos.plates import DataPlates, sample_sites, subsamples
 from pyro_dvae.elbos.shapes import Sites, check_match, check_shapes, refuse_mixed, without_dims
@@ -41,6 +42,7 @@ class Pair:
             once. The dimensions left of these plates hold the codes. Infinite if there is one code.
         plates: the plates of data of an earlier pair, if this one is that pair at other codes. None
             to find them in the traces.
+        codes: site -> the codes that a handler around the programs gives it, if it gives several.
 
     Raises:
         ValueError: guide and model do not match, or the shape of a site does not fit its plates.
@@ -56,6 +58,7 @@ class Pair:
         kwargs: Any,
         nesting: float,
         plates: DataPlates | None = None,
+        codes: Mapping[str, ListedCodes] | None = None,
     ) -> None:
         self.programs = (model, guide, args, kwargs, nesting)
         guide = NoStraightThrough()(guide)
@@ -72,6 +75,9 @@ class Pair:
         self.guide_sites = sample_sites(guide_trace)
         self.latents = {n: s for n, s in self.model_sites.items() if not s["is_observed"]}
         check_match(self.latents, self.guide_sites, nesting)
+        if codes:
+            score_listed(self.model_sites, codes)
+            score_listed(self.guide_sites, codes)
         model_trace.compute_log_prob()
         guide_trace.compute_score_parts()
         if nesting < math.inf or is_validation_enabled():

@@ -156,7 +156,7 @@ class SummedELBO(DiscreteELBO):
             restore(before)  # all chunks have the same minibatch, and the same draws of other sites
             values = Enumeration(layout, cut, start, stop)
             with without_checks():  # `Pair` checks the shapes itself
-                pair = Pair(*programs(values), args, kwargs, layout.nesting)
+                pair = Pair(*programs(values), args, kwargs, layout.nesting, codes=values.codes)
             held.update(pair.subsamples)
             found = sum_layout(pair, marginal=self._is_marginal)
             if found != layout:
