@@ -109,7 +109,9 @@ def test_two_processes_share_the_trials_of_a_search(pdvae: Run, tmp_path: Path) 
     told += other.communicate(timeout=250)[0]
     assert (status, other.returncode) == (0, 0)
     study = optuna.load_study(study_name="both", storage=f"sqlite:///{tmp_path}/both.db")
-    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 4
+    states = [trial.state.name for trial in study.trials]
+    assert states[:4] == ["COMPLETE"] * 4
+    assert set(states[4:]) <= {"FAIL"}  # of one who began the last trial at the same moment
     names = {f"trial={number:04d},seed=0" for number in range(4)}
     assert {path.name for path in (tmp_path / "both").glob("trial=*")} == names
     for name in names:  # one of the two has trained it, and both show it
