@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pyro.distributions as dist
 import torch
 from pyro.distributions.score_parts import ScoreParts
 from torch import Tensor
 
-from pyro_dvae.codes import code_logits, total
+from pyro_dvae.codes import code_logits, total, unwrap
+
+_LOG_PROBS = (dist.OneHotCategorical.log_prob, dist.Categorical.log_prob)
+"""The methods that score a code by its logits."""
 
 
 class ListedCodes(NamedTuple):
@@ -31,11 +35,15 @@ class ListedCodes(NamedTuple):
             fn: the distribution of the site.
 
         Returns:
-            The log-probabilities; None if the distribution has no logits of codes.
+            The log-probabilities; None if the distribution has no logits of such codes.
         """
-        logits = code_logits(fn)
+        logits, inside = code_logits(fn), unwrap(fn)[0]
         place = self.value.dim() - fn.event_dim  # of the codes, counted from the right
-        if logits is None or (logits.dim() - 2 >= place and logits.shape[-2 - place] != 1):
+        if logits is None or getattr(type(inside), "log_prob", None) not in _LOG_PROBS:
+            return None  # such as a class of the user's own
+        if fn.event_shape != self.value.shape[place:]:
+            return None  # torch may broadcast it
+        if logits.dim() - 2 >= place and logits.shape[-2 - place] != 1:
             return None
         batch = logits.shape[:-2]
         batch = torch.Size([1] * (place - len(batch))) + batch

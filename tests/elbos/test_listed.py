@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -65,11 +66,44 @@ def test_impossible_codes_have_a_log_prob_of_minus_infinity() -> None:
     assert torch.equal(found == -torch.inf, digits[:, 0] == 1)
 
 
+class Tempered(dist.OneHotCategorical):
+    def log_prob(self, value: torch.Tensor) -> Any:
+        return 2 * super().log_prob(value)
+
+
+def test_a_class_with_a_score_of_its_own_keeps_it() -> None:
+    value, digits = one_hot(enumerate_digits(2, K), K), enumerate_digits(2, K)
+    own = Tempered(logits=torch.zeros(2, K)).to_event(1)
+    assert ListedCodes(value, digits).log_prob(own) is None
+
+
 def test_what_has_no_logits_is_left_to_pyro() -> None:
     value, digits = torch.eye(2)[:, :1], torch.arange(2)[:, None]
     assert ListedCodes(value, digits).log_prob(dist.Bernoulli(torch.ones(1)).to_event(1)) is None
     masked = one_hot_codes(torch.zeros(5, 2, K)).mask(torch.ones(5, dtype=torch.bool))
     assert ListedCodes(torch.zeros(9, 1, 2, K), enumerate_digits(2, K)).log_prob(masked) is None
+
+
+@pytest.mark.parametrize("make", [EnumeratedELBO, MarginalELBO])
+def test_an_event_that_torch_broadcasts_is_left_to_pyro(make: Any) -> None:
+    """A prior of one variable stands for both of the guide's."""
+    prior = torch.randn(1, K).requires_grad_()
+    q, weight, x = torch.randn(5, 2, K), torch.randn(2 * K, 4), tiny_data(5)
+    found = []
+    for logits in (prior, prior.expand(2, K)):
+
+        def model(logits: torch.Tensor = logits) -> None:
+            with pyro.plate("data", 5):
+                z = pyro.sample("z", one_hot_codes(logits))
+                pyro.sample("x", dist.Bernoulli(logits=z.flatten(-2) @ weight).to_event(1), obs=x)
+
+        def guide() -> None:
+            with pyro.plate("data", 5):
+                pyro.sample("z", one_hot_codes(q))
+
+        loss = make().differentiable_loss(model, guide)
+        found.append((loss.detach(), torch.autograd.grad(loss, prior)[0]))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
 
 
 class Largest(TorchDispatchMode):
