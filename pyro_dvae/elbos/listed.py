@@ -37,9 +37,10 @@ class ListedCodes(NamedTuple):
         Returns:
             The log-probabilities; None if the distribution has no logits of such codes.
         """
-        logits, inside = code_logits(fn), unwrap(fn)[0]
+        logits = code_logits(fn)
+        inside: Any = unwrap(fn)[0]
         place = self.value.dim() - fn.event_dim  # of the codes, counted from the right
-        if logits is None or getattr(type(inside), "log_prob", None) not in _LOG_PROBS:
+        if logits is None or type(inside).log_prob not in _LOG_PROBS:
             return None  # such as a class of the user's own
         if fn.event_shape != self.value.shape[place:]:
             return None  # torch may broadcast it
