@@ -11,6 +11,7 @@ from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
 from pyro_dvae.elbos.first_latent import SumFirstELBO
 from pyro_dvae.elbos.gumbel_softmax import GumbelSoftmaxELBO, RaoGumbelELBO
+from pyro_dvae.elbos.jsa import JsaELBO
 from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
@@ -115,6 +116,7 @@ __all__ = [
     "GumbelSoftmaxELBO",
     "HierarchicalPrior",
     "Images",
+    "JsaELBO",
     "Laplace",
     "LearnedPrior",
     "Likelihood",

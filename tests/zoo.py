@@ -32,6 +32,7 @@ from pyro_dvae import (
     GappedStraightThroughELBO,
     GumbelSoftmaxELBO,
     HierarchicalPrior,
+    JsaELBO,
     Laplace,
     LearnedPrior,
     LocalExpectationELBO,
@@ -229,6 +230,7 @@ ELBOS: dict[str, Callable[..., Any]] = {
     "sum-first": SumFirstELBO,
     "vimco": lambda **options: VimcoELBO(3, **options),
     "rws": lambda **options: WakeSleepELBO(3, **options),
+    "jsa": lambda **options: JsaELBO(3, **options),
     "straight-through": StraightThroughELBO,
     "gumbel-softmax": GumbelSoftmaxELBO,
     "st-gumbel": lambda **options: GumbelSoftmaxELBO(hard=True, **options),
@@ -239,12 +241,12 @@ ELBOS: dict[str, Callable[..., Any]] = {
 }
 
 # Their rows of the tables are slow tests: their own files hold the laws in little time.
-SLOW_ROWS = {"arsm", "carms", "rws"}
+SLOW_ROWS = {"arsm", "carms", "rws", "jsa"}
 
 # Their value, or what they climb, is the S-sample bound.
-OTHER_BOUND = {"vimco", "rws"}
+OTHER_BOUND = {"vimco", "rws", "jsa"}
 # Under `poutine.scale` they are another objective, or learn another control variate.
-SCALE_DEPENDENT = {"reinforce, constant", "rebar", "vimco", "rws"}
+SCALE_DEPENDENT = {"reinforce, constant", "rebar", "vimco", "rws", "jsa"}
 
 
 def is_pathwise(elbo: ELBO) -> bool:

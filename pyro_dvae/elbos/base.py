@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, cast
 
 import torch
@@ -67,6 +68,8 @@ class DiscreteELBO(ELBO, nn.Module):
     """Whether the surrogate runs the programs again (`Pair.at`)."""
     value_is_bound: bool = True
     """Whether `differentiable_loss` is minus a bound at exact draws, as `loss` always is."""
+    keeps_codes: ClassVar[bool] = False
+    """Whether it keeps codes from step to step, so that `Trainer` calls `at_rows`."""
 
     def __init__(
         self,
@@ -102,6 +105,10 @@ class DiscreteELBO(ELBO, nn.Module):
             f"num_particles={self.num_particles}, beta={self.beta}, free_bits={self.free_bits}, "
             f"analytic_kl={self.analytic_kl}"
         )
+
+    def at_rows(self, numbers: Tensor, total: int) -> AbstractContextManager[None]:
+        """Inside, the data are these rows (B,) of `total` rows; see `keeps_codes`."""
+        return nullcontext()
 
     @abstractmethod
     def surrogate(self, terms: Terms) -> Tensor:

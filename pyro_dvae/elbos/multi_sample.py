@@ -68,24 +68,29 @@ class VimcoELBO(DiscreteELBO):
 
     def bound(self, terms: Terms) -> Tensor:
         """(*batch) L, the importance-weighted bound, in nats per datum."""
+        return log_mean_exp(self.log_weights(terms))
+
+    def log_weights(self, terms: Terms) -> Tensor:
+        """(S, *batch) log w_s = log p(x, z_s) - log q(z_s|x), whatever beta is, in nats."""
         flat, latents = terms.pair.plates.flat, terms.pair.latents
         log_w = terms.log_likelihood
         for name, site in terms.pair.guide_sites.items():
             log_p = latents[name]["log_prob"] if name in latents else 0.0
             log_w = log_w - flat((site["log_prob"] - log_p) / site["scale"])
-        return _log_mean_exp(log_w)
+        return log_w
 
     def surrogate(self, terms: Terms) -> Tensor:
         """(*batch) nats. Its gradient is the estimate."""
         # In the KL of a draw, log q is detached. The gradient of log w needs that of log q.
         log_q = scaled_log_guide(terms)
         log_w = terms.log_likelihood - terms.penalty - self.beta * (log_q - log_q.detach())
-        bound = _log_mean_exp(log_w)  # its gradient is the second sum of the formula
+        bound = log_mean_exp(log_w)  # its gradient is the second sum of the formula
         signal = (bound - _leave_one_out(log_w)).detach()  # (S, *batch)
         return bound + (signal * terms.log_guide).sum(0)
 
 
-def _log_mean_exp(log_w: Tensor) -> Tensor:
+def log_mean_exp(log_w: Tensor) -> Tensor:
+    """(*batch) log 1/S sum_s w_s of weights whose logarithms are (S, *batch)."""
     return log_w.logsumexp(0) - math.log(log_w.shape[0])
 
 
@@ -96,7 +101,7 @@ def _leave_one_out(log_w: Tensor) -> Tensor:
     itself = itself.reshape(num_particles, num_particles, *[1] * (log_w.dim() - 1))
     others = log_w.unsqueeze(1).expand(-1, num_particles, *log_w.shape[1:])  # (S, left out, *batch)
     mean = others.masked_fill(itself, 0).sum(0) / (num_particles - 1)
-    return _log_mean_exp(torch.where(itself, mean, others))
+    return log_mean_exp(torch.where(itself, mean, others))
 
 
 def scaled_log_guide(terms: Terms) -> Tensor:

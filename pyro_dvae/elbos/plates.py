@@ -12,6 +12,11 @@ PARTICLES = "num_particles_vectorized"
 """Pyro's name of the plate of particles."""
 
 
+def is_subsample(site: Any) -> bool:
+    """Whether the value of a sample site is the indices of the data in a plate."""
+    return type(site["fn"]).__name__ == "_Subsample"
+
+
 def sample_sites(trace: Trace) -> dict[str, Any]:
     """The random sites of a trace by name, in order, without the indices of subsamples."""
     return {
@@ -19,7 +24,7 @@ def sample_sites(trace: Trace) -> dict[str, Any]:
         for name, site in trace.nodes.items()
         if site["type"] == "sample"
         and not (site["infer"] or {}).get("_deterministic")
-        and type(site["fn"]).__name__ != "_Subsample"
+        and not is_subsample(site)
     }
 
 
@@ -29,7 +34,7 @@ def subsamples(trace: Trace) -> dict[str, Tensor]:
     return {
         name: site["value"]
         for name, site in nodes.items()
-        if site["type"] == "sample" and type(site["fn"]).__name__ == "_Subsample"
+        if site["type"] == "sample" and is_subsample(site)
     }
 
 

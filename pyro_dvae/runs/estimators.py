@@ -17,6 +17,7 @@ from pyro_dvae.elbos.coupled import DisarmELBO
 from pyro_dvae.elbos.exact import EnumeratedELBO, MarginalELBO
 from pyro_dvae.elbos.first_latent import SumFirstELBO
 from pyro_dvae.elbos.gumbel_softmax import GumbelSoftmaxELBO, RaoGumbelELBO
+from pyro_dvae.elbos.jsa import JsaELBO
 from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
@@ -109,6 +110,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "relax": Estimator(_relax, takes_temperature=True),
     "vimco": _drawn(VimcoELBO, least_particles=2, value="S-sample bound"),
     "rws": _drawn(WakeSleepELBO, least_particles=2, value="S-sample bound"),
+    "jsa": _drawn(JsaELBO, least_particles=2, value="(S-1)-sample bound"),
     "straight-through": _drawn(StraightThroughELBO, takes_temperature=True),
     "gumbel-softmax": _drawn(GumbelSoftmaxELBO, takes_temperature=True, value="surrogate"),
     "st-gumbel": Estimator(_builder(GumbelSoftmaxELBO, hard=True), takes_temperature=True),

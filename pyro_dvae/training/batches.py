@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyro
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pyro_dvae.data.serve.divide import kept_together
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.pathwise import PathwiseELBO
 from pyro_dvae.networks.assembly import check_parts
 from pyro_dvae.streams import RandomStream
@@ -135,6 +137,12 @@ def served(
     return (x.to(dtype) if x.is_floating_point() else x), *labels
 
 
+def rows_told(elbo: Any, index: Tensor, data: TrainingData) -> AbstractContextManager[None]:
+    """Inside, an ELBO that keeps codes knows the row numbers of a batch, (B,) int64."""
+    keeps_codes = isinstance(elbo, DiscreteELBO) and elbo.keeps_codes
+    return elbo.at_rows(index, len(data)) if keeps_codes else nullcontext()
+
+
 def epoch_order(data: TrainingData, generator: torch.Generator, device: torch.device) -> Tensor:
     """All indices in the order of one epoch, (N,) int64.
 
@@ -205,6 +213,7 @@ def check_data(
         RandomStream(0, device),
         pyro.validation_enabled(True),
         pyro.get_param_store().scope(),
+        rows_told(elbo, index, data),
     ):
         try:
             elbo.loss(vae.model, vae.guide, *rows)

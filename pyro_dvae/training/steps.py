@@ -26,6 +26,7 @@ from pyro_dvae.training.batches import (
     as_batch,
     check_data,
     check_weights,
+    rows_told,
     served,
     show_likelihood,
     training_data,
@@ -272,7 +273,8 @@ class GradientSteps:
 
         def differentiate() -> Tensor:
             self._batch = served(self.data, index, self.noise, self._dtype)
-            return self._backward(self._batch, self._bad)
+            with rows_told(self.elbo, index, self.data):
+                return self._backward(self._batch, self._bad)
 
         if self._together is None:
             return differentiate()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae import processes
+from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.processes import ProcessError
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.batches import arguments
@@ -170,8 +171,8 @@ def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | No
         **settings: further settings, which must be the same in all processes.
 
     Raises:
-        ValueError: the settings differ, there are more processes than data in a batch, or a step
-            is to be captured.
+        ValueError: the settings differ, there are more processes than data in a batch, a step is
+            to be captured, or the ELBO keeps codes.
     """
     num = processes.world_size()
     if num == 1:
@@ -196,6 +197,12 @@ def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | No
         raise ValueError(
             f"Expected capture=False in several processes; got capture=True in {num}, whose "
             "exchange no graph holds. Leave it out."
+        )
+    if isinstance(trainer.elbo, DiscreteELBO) and trainer.elbo.keeps_codes:
+        raise ValueError(
+            f"Expected an ELBO that keeps no codes, since there are {num} processes, each with "
+            f"other data at each epoch; got {type(trainer.elbo).__name__}. Use WakeSleepELBO, or "
+            "one process."
         )
     for part in (trainer.vae, trainer.elbo):
         if isinstance(part, nn.Module):

@@ -22,7 +22,7 @@ from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch import Tensor
 from zoo import ELBOS, is_pathwise
 
-from pyro_dvae import MarginalELBO, VimcoELBO, WakeSleepELBO
+from pyro_dvae import JsaELBO, MarginalELBO, VimcoELBO, WakeSleepELBO
 
 N = 1000
 EXACT = {"atol": 1e-9, "rtol": 0}
@@ -225,7 +225,7 @@ def objective(name: str, kind: Kind, with_code: bool) -> tuple[Tensor, list[Tens
         value = log_joint.flatten().logsumexp(0)
         posterior = (log_joint - value).exp().detach()
         total = value + (posterior * log_q).sum()
-    elif name in ("vimco", "rws"):
+    elif name in ("vimco", "rws", "jsa"):
         log_w, flat = (log_joint - log_q).flatten(), weight.flatten()
         pair = torch.stack(torch.broadcast_tensors(log_w[:, None], log_w))
         both = flat[:, None] * flat
@@ -233,6 +233,12 @@ def objective(name: str, kind: Kind, with_code: bool) -> tuple[Tensor, list[Tens
         if name == "rws":  # the mean of the first draw's term, of two alike
             follow = (log_joint + log_q).flatten()[:, None]
             total = 2 * (both.detach() * pair.detach().softmax(0)[0] * follow).sum()
+        if name == "jsa":  # from a draw of q, after one proposal and after two
+            accept = (log_w - log_w[:, None]).clamp(max=0).exp().detach()  # [from, to]
+            moves = flat.detach() * accept
+            moves = moves + torch.diag(1 - moves.sum(1))
+            once = flat.detach() @ moves
+            total = ((once + once @ moves) / 2 * (log_joint + log_q).flatten()).sum()
     else:
         value = total = (weight * (log_joint - log_q)).sum()
     slopes = torch.autograd.grad(
@@ -245,6 +251,7 @@ ALL: dict[str, Callable[[], Any]] = {
     **ELBOS,
     "vimco": lambda: VimcoELBO(2),
     "rws": lambda: WakeSleepELBO(2),
+    "jsa": lambda: JsaELBO(3),
     "marginal": MarginalELBO,
 }
 
@@ -257,6 +264,8 @@ def refused(name: str, kind: Kind) -> bool:
         return kind.trait == "scored"
     if name in ("disarm", "arsm", "local expectation", "sum-first"):
         return kind.trait in ("finite", "scored")
+    if name == "jsa":
+        return kind.trait in ("finite", "scored", "pathwise")
     if name == "rws":
         return kind.trait == "pathwise"
     if is_pathwise(ALL[name]()):
@@ -290,7 +299,7 @@ def check(name: str, elbo: Any, kind: Kind, with_code: bool) -> None:
     for key, slope, gradient in zip(PARAMETERS, slopes, found, strict=True):
         through_draws = kind.trait == "code" or name == "gumbel-softmax" or key == "q_z"
         in_guide = key.startswith("q_")
-        is_right = elbo.is_unbiased or name == "rws"  # in the mean of its estimate
+        is_right = elbo.is_unbiased or name in ("rws", "jsa")  # in the mean of its estimate
         biased = not is_right and (through_draws if is_pathwise(elbo) else in_guide)
         if not biased:
             compare(f"{label}: {key}", gradient, slope, is_exact)

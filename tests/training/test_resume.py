@@ -85,7 +85,7 @@ def test_two_and_two_epochs_are_four(estimator: str) -> None:
     assert [r.is_best for r in parts] == [r.is_best for r in records]
 
 
-@pytest.mark.parametrize("estimator", ["rloo", "reinforce", "relax", "trace"])
+@pytest.mark.parametrize("estimator", ["rloo", "reinforce", "relax", "trace", "jsa"])
 @pytest.mark.parametrize("num_steps", [1, 4, 5, 13])
 def test_any_step_is_a_place_to_continue_from(estimator: str, num_steps: int) -> None:
     whole, first, second = (trainer(estimator) for _ in range(3))
@@ -99,7 +99,7 @@ def test_any_step_is_a_place_to_continue_from(estimator: str, num_steps: int) ->
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-@pytest.mark.parametrize("estimator", ["rloo", "disarm", "relax", "trace"])
+@pytest.mark.parametrize("estimator", ["rloo", "disarm", "relax", "trace", "jsa"])
 @pytest.mark.parametrize("num_steps", [0, 7])
 def test_a_copy_goes_on_alike(estimator: str, num_steps: int, how: Any) -> None:
     first = trainer(estimator)

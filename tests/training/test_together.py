@@ -183,7 +183,7 @@ def test_sampled_gradients_have_the_same_mean(crew: Crew, name: str) -> None:
 def _one_step_each() -> list[str]:
     """Which rows of the tables do not train: all estimators, priors and guides."""
     failed = []
-    rows = [("mean-field", "uniform", elbo) for elbo in ELBOS]
+    rows = [("mean-field", "uniform", name) for name in ELBOS if not ELBOS[name]().keeps_codes]
     rows += [("mean-field", prior, "enumerated") for prior in PRIORS]
     rows += [("mean-field", prior, "rloo") for prior in PRIORS]
     rows += [(guide, "uniform", elbo) for guide in GUIDES for elbo in ("rloo", "enumerated")]
