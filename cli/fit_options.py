@@ -116,7 +116,7 @@ EstimatorOption = Annotated[
         metavar="NAME",
         help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
         "nvil, rloo, disarm, carms, arsm, local-expectation, sum-first, rebar, relax, vimco, rws, "
-        "straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, "
+        "jsa, straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, "
         "reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. If left out: marginal for "
         "few data with few codes, reinmax for many data with more than 65,536 codes, else rloo. "
         "The README of pyro_dvae/elbos explains them.",
@@ -127,7 +127,7 @@ ParticlesOption = Annotated[
     training(
         "--particles",
         help="S, the number of draws of z per datum and step. If left out: 4 for rloo, "
-        "carms, vimco and rws, 2 for sum-first, and 1 for all others.",
+        "carms, vimco, rws and jsa, 2 for sum-first, and 1 for all others.",
     ),
 ]
 TemperatureOption = Annotated[

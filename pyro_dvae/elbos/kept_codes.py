@@ -67,7 +67,16 @@ class KeptCodes(nn.Module):
         Args:
             numbers: (B,) int64, from 0 to N - 1, each at most once.
             total: N, the number of all data.
+
+        Raises:
+            ValueError: a number is out of range. This is checked on the CPU alone, since a step
+                must not wait for a GPU.
         """
+        if numbers.device.type == "cpu" and not ((numbers >= 0) & (numbers < total)).all():
+            raise ValueError(
+                f"Expected row numbers from 0 to {total - 1}; got {int(numbers.min())} to "
+                f"{int(numbers.max())}. Pass the number of all rows as the second argument."
+            )
         before, self._told = self._told, Rows(numbers, total)
         try:
             yield
@@ -90,9 +99,9 @@ class KeptCodes(nn.Module):
         columns = _columns(pair)
         size = rows.total, max((its.stop for its in columns.slices.values()), default=0)
         if not len(self.codes):
-            options: Any = {"dtype": torch.int32, "device": rows.numbers.device}
+            device = next((s["value"].device for s in pair.guide_sites.values()), None)
             with torch.inference_mode(False):
-                self.codes = torch.full(size, -1, **options)
+                self.codes = torch.full(size, -1, dtype=torch.int32, device=device)
             self.columns = columns
         elif size != self.codes.shape or columns != self.columns:
             raise ValueError(
@@ -164,15 +173,15 @@ class KeptCodes(nn.Module):
                     f"numbers are told; got {held or 'none'}. Put all sites of model and guide "
                     'into pyro.plate("data", len(x)), or use WakeSleepELBO.'
                 )
-            return Rows(numbers, total)
+            return Rows(numbers.to(self.codes.device), total)
         cut = {name for name, (size, full) in sizes.items() if size < full}
         if not cut or not cut <= subsamples.keys():
             return None
-        device = torch.as_tensor(subsamples[min(cut)]).device
+        device = self.codes.device
         numbers, total = torch.zeros((), dtype=torch.int64, device=device), 1
         for name, (_, full) in sizes.items():
             every = torch.arange(full, device=device)
-            own = torch.as_tensor(subsamples[name], device=device) if name in cut else every
+            own = torch.as_tensor(subsamples[name]).to(device) if name in cut else every
             numbers, total = numbers.unsqueeze(-1) * full + own, total * full
         return Rows(numbers, total)
 

@@ -153,14 +153,20 @@ class TestCompile:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("step", [1, 5, 8])
+@pytest.mark.parametrize(("step", "estimator"), [(1, "rloo"), (5, "rloo"), (8, "rloo"), (8, "jsa")])
 def test_a_signal_finishes_the_step_and_saves(
-    pdvae: Run, monkeypatch: pytest.MonkeyPatch, number: int, status: int, step: int
+    pdvae: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    status: int,
+    step: int,
+    estimator: str,
 ) -> None:
-    assert pdvae("fit", "whole", *SMALL, "--epochs=3")[0] == 0
+    settings = [*SMALL, "--epochs=3", f"--estimator={estimator}"]
+    assert pdvae("fit", "whole", *settings)[0] == 0
     with monkeypatch.context() as patch:
         do_at_step(patch, step, lambda: os.kill(os.getpid(), number))
-        code, _, err = pdvae("fit", "stopped", *SMALL, "--epochs=3")
+        code, _, err = pdvae("fit", "stopped", *settings)
     assert code == status
     assert "finishing the step and saving" in err
     assert f"step {(step - 1) % 5 + 1} of 5, and saved. Continue with pdvae fit --resume" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pyro
@@ -22,7 +23,7 @@ from oracle import (
 from pyro.infer import SVI
 from test_multi_sample import exact_bound
 from torch import Tensor, nn
-from zoo import PLAIN, PROGRAMS, IndependentSites, tiny_data, tiny_vae
+from zoo import PLAIN, PROGRAMS, IndependentSites, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import JsaELBO, MarginalELBO, Trainer, VimcoELBO, log_marginal
 from pyro_dvae.codes import enumerate_codes
@@ -120,47 +121,85 @@ def test_value_is_the_bound_of_the_proposals() -> None:
     assert ours == pytest.approx(vimcos, abs=1e-12)
 
 
+class Four(nn.Module):
+    """N data x = 1 with p(z|x) = 0.05, 0.25, 0.3, 0.4, and a guide far from it."""
+
+    posterior = torch.tensor([0.05, 0.25, 0.3, 0.4], dtype=torch.float64)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bits = nn.Parameter(torch.logit(self.posterior))
+        self.guide_logits = nn.Parameter(torch.tensor([0.7, 0.2, 0.05, 0.05]).log())
+
+    def model(self, num: int) -> None:
+        with pyro.plate("data", num):
+            z = pyro.sample("z", dist.Categorical(torch.ones(4)))
+            pyro.sample("x", dist.Bernoulli(logits=self.bits[z]), obs=torch.ones(num))
+
+    def guide(self, num: int) -> None:
+        with pyro.plate("data", num):
+            pyro.sample("z", dist.Categorical(logits=self.guide_logits))
+
+
+@torch.no_grad()
 def test_kept_codes_become_draws_from_the_posterior() -> None:
-    """3,000 chains of one datum; q is far from p(z|x), as the first codes are."""
-    vae, x, num = tiny_vae(), tiny_data(), 3000
-    for weight in vae.decoder.parameters():
-        weight.data.mul_(3)
-    rows = [log_probs(vae, x, values) for values in assignments(vae, x)]
-    posterior = torch.stack([log_lik + log_p for log_lik, log_p, _ in rows]).softmax(0).detach()
-    elbo, copies = JsaELBO(4), x.expand(num, -1)
-
-    def chi_square() -> float:
-        index = elbo.kept.codes[:, 0] * 3 + elbo.kept.codes[:, 1]
-        counts = torch.bincount(index, minlength=9)
-        return ((counts - num * posterior).square() / (num * posterior)).sum().item()
-
-    found = []
-    with torch.no_grad():
-        for _ in range(15):
-            with elbo.at_rows(torch.arange(num), num):
-                elbo.differentiable_loss(vae.model, vae.guide, copies)
-            found.append(chi_square())
-    # With 8 degrees of freedom, one in 10,000 is above 31.8.
-    assert found[0] > 100
-    assert found[-1] < 31.8
+    """3,000 chains, by the chi-square statistic with 3 degrees of freedom."""
+    program, elbo, num = Four(), JsaELBO(4), 3000
+    expected_counts, found = num * program.posterior, []
+    with elbo.at_rows(torch.arange(num), num):
+        # A step keeps at most 7/8 of the distance, as the largest p(z|x) / q(z|x) is 8.
+        for _ in range(25):
+            elbo.differentiable_loss(program.model, program.guide, num)
+            counts = torch.bincount(elbo.kept.codes[:, 0], minlength=4)
+            found.append(((counts - expected_counts).square() / expected_counts).sum().item())
+    assert found[0] > 1000
+    assert found[-1] < 25.9  # one in 100,000 is above
 
 
-def drawn(elbo: JsaELBO, program: Any, x: Tensor) -> dict[str, Tensor]:
+def test_steps_from_kept_draws_of_the_posterior_are_unbiased() -> None:
+    """A z-test of 40 steps of 300 data; from draws of the guide, it would fail."""
+    program, num, errors = Four(), 300, []
+    exact = gradient(MarginalELBO().differentiable_loss(program.model, program.guide, 1), program)
+    for is_kept in (True, False):
+        elbo, grads = JsaELBO(2), []
+        for _ in range(40):
+            index = torch.multinomial(program.posterior, num, replacement=True)
+            with elbo.at_rows(torch.arange(num), num) if is_kept else nullcontext():
+                elbo.loss(program.model, program.guide, num)  # makes room
+                if is_kept:
+                    elbo.kept.codes = index.int()[:, None]
+                loss = elbo.differentiable_loss(program.model, program.guide, num)
+            grads.append(gradient(loss, program) / num)
+        found = torch.stack(grads)
+        errors.append((found.mean(0) - exact).abs() / (found.std(0) / math.sqrt(len(found))))
+    kept, drawn = errors
+    assert kept.max() < 4.5
+    assert drawn.max() > 20
+
+
+def starts(elbo: JsaELBO, program: Any, x: Tensor) -> dict[str, Tensor]:
     """The values of the first particle at the sites of the guide, in a run of its own."""
     pair = elbo.terms(program.model, program.guide, (x,), {}).pair
     return {name: site["value"][0] for name, site in pair.guide_sites.items()}
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, "independent sites"])
+STARTS: dict[str, Any] = {
+    **{name: build for name, (build, _) in PROGRAMS.items()},
+    "independent sites": IndependentSites,
+    "autoregressive": lambda: make_vae("autoregressive", guide="autoregressive"),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
 def test_the_start_is_the_kept_code(name: str) -> None:
     """At each site, and the sites after it are scored given it."""
-    program = {**{n: build for n, (build, _) in PROGRAMS.items()}, "independent sites":
-               IndependentSites}[name]()  # fmt: skip
+    program = STARTS[name]()
     x, elbo, rows = tiny_data(20), JsaELBO(3), torch.randperm(50)[:20]
     with elbo.at_rows(rows, 50):
         elbo.differentiable_loss(program.model, program.guide, x)
         before = elbo.kept.codes.clone()
-        first, second = (drawn(elbo, program, x) for _ in range(2))
+        first, second = (starts(elbo, program, x) for _ in range(2))
+        elbo.loss(program.model, program.guide, x)
         terms = elbo.terms(program.model, program.guide, (x,), {})
     assert torch.equal(before, elbo.kept.codes), "a run without gradient has kept codes"
     for site, value in first.items():
@@ -176,7 +215,7 @@ def test_the_start_is_the_kept_code(name: str) -> None:
     }
     log_lik, log_p, log_q = log_probs(program, x[3:4], datum)
     torch.testing.assert_close(elbo.log_weights(terms)[0, 3], log_lik + log_p - log_q, **EXACT)
-    assert any(not torch.equal(v, drawn(elbo, program, x)[n]) for n, v in first.items())
+    assert any(not torch.equal(v, starts(elbo, program, x)[n]) for n, v in first.items())
 
 
 class Subsampled(nn.Module):
@@ -227,7 +266,7 @@ def test_svi_keeps_codes_and_a_loaded_state_goes_on_alike() -> None:
     program, other = Subsampled(x), JsaELBO(3)
     elbo = JsaELBO(3)
     svi = SVI(program.model, program.guide, pyro.optim.Adam({"lr": 0.0}), elbo)
-    for _ in range(9):
+    for _ in range(40):
         svi.step()
     assert (elbo.kept.codes >= 0).all()
     other.load_state_dict(elbo.state_dict())
@@ -312,6 +351,10 @@ def test_what_is_refused() -> None:
             elbo.loss(vae.model, vae.guide, x[:4])
         with pytest.raises(ValueError, match=r"one plate around all sites, of the 5 .*got none"):
             elbo.loss(lambda: pyro.sample("y", dist.Bernoulli(0.5), obs=torch.ones(())), lambda: 0)
+
+    for row in (-1, 5):
+        with pytest.raises(ValueError, match=rf"row numbers from 0 to 4; got {min(row, 0)} to"):
+            elbo.at_rows(torch.tensor([0, row]), 5).__enter__()
 
     def bits() -> None:
         pyro.sample("b", dist.Bernoulli(torch.tensor(0.5)))

@@ -349,6 +349,17 @@ def _other_settings(name: str) -> None:
     Trainer(tiny_vae(), RlooELBO(2), data, **options)
 
 
+def _keeping_codes() -> None:
+    Trainer(tiny_vae(), ELBOS["jsa"](), _data())
+
+
+def test_codes_are_not_kept_in_several_processes(crew: Crew) -> None:
+    for error in crew.run(2, _keeping_codes):
+        assert isinstance(error, ValueError)
+        assert "keeps no codes, since there are 2 processes" in str(error)
+        assert "got JsaELBO. Use WakeSleepELBO, or one process." in str(error)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
