@@ -23,7 +23,7 @@ from oracle import (
 from pyro.infer import SVI
 from test_multi_sample import exact_bound
 from torch import Tensor, nn
-from zoo import PLAIN, PROGRAMS, IndependentSites, make_vae, tiny_data, tiny_vae
+from zoo import PLAIN, PROGRAMS, Hierarchy, IndependentSites, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import JsaELBO, MarginalELBO, Trainer, VimcoELBO, log_marginal
 from pyro_dvae.codes import enumerate_codes
@@ -154,6 +154,15 @@ def test_kept_codes_become_draws_from_the_posterior() -> None:
             found.append(((counts - expected_counts).square() / expected_counts).sum().item())
     assert found[0] > 1000
     assert found[-1] < 25.9  # one in 100,000 is above
+
+
+def test_the_last_state_is_kept() -> None:
+    """Each proposal has a larger p(z|x) / q(z|x) than the state, so that it is accepted."""
+    program, elbo = Four(), JsaELBO(3, max_plate_nesting=1)
+    values = {"z": torch.tensor([1, 2, 3])[:, None].expand(3, 50)}
+    with elbo.at_rows(torch.arange(50), 50):
+        elbo.differentiable_loss(program.model, FixedDraws(values)(program.guide), 50)
+    assert (elbo.kept.codes == 3).all()
 
 
 def test_steps_from_kept_draws_of_the_posterior_are_unbiased() -> None:
@@ -346,7 +355,10 @@ def test_what_is_refused() -> None:
         Trainer(vae, elbo, tiny_data(6))
     with pytest.raises(ValueError, match=r"kept, 5 rows of 2 var.*'z' in .*; got 5 rows of 3 var"):
         Trainer(tiny_vae(3), elbo, x)
+    other = Hierarchy()
     with elbo.at_rows(torch.arange(5), 5):
+        with pytest.raises(ValueError, match=r"rows of 2 .* 'z' in .*; got 5 rows of 1 .* 'z1', 1"):
+            elbo.loss(other.model, other.guide, x)
         with pytest.raises(ValueError, match=r"one plate around all.*of the 5.*got 'data' of 4"):
             elbo.loss(vae.model, vae.guide, x[:4])
         with pytest.raises(ValueError, match=r"one plate around all sites, of the 5 .*got none"):
