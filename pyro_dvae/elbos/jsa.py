@@ -37,8 +37,9 @@ class JsaELBO(WakeSleepELBO):
     **The kept codes need the row number of each datum.** `Trainer` and `fit` tell them. With `SVI`,
     put all sites into a plate that holds a part of the data, such as `pyro.plate("data", N,
     subsample_size=B)`; or call the step inside `with elbo.at_rows(index, N)`. Without row numbers,
-    and at the first visit, h_0 is a draw of q(z|x): the estimate is then a noisier `WakeSleepELBO`.
-    The kept codes are in `state_dict()`, with those of all rows.
+    as in `gradient_statistics`, and at the first visit, h_0 is a draw of q(z|x). The estimate is
+    then a noisier `WakeSleepELBO`. The kept codes of all rows are in `state_dict()`. A
+    `Trainer` of several processes refuses this ELBO, since the rows of a process change.
 
     **The value is the importance-weighted bound of the S - 1 proposals**, as that of `VimcoELBO`
     with S - 1 particles. h_0 does not count, since it is no draw of q(z|x).

@@ -35,8 +35,8 @@ class Columns(NamedTuple):
 
     def __str__(self) -> str:
         sizes = {name: columns.stop - columns.start for name, columns in self.slices.items()}
-        sites = ", ".join(f"{size} variables of site '{name}'" for name, size in sizes.items())
-        return f"{sites or 'no site'} in {self.plates or 'no plate of data'}"
+        sites = ", ".join(f"site '{name}' (D = {size})" for name, size in sizes.items())
+        return f"{sites or 'no site'} in plate {', '.join(map(repr, self.plates)) or 'none'}"
 
 
 class KeptCodes(nn.Module):

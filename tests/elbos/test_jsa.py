@@ -351,13 +351,17 @@ def test_trainer_tells_the_rows_of_each_batch() -> None:
 def test_what_is_refused() -> None:
     vae, x, elbo = tiny_vae(), tiny_data(5), JsaELBO(2)
     Trainer(vae, elbo, x)
-    with pytest.raises(ValueError, match=r"data whose codes are kept, 5 rows of 2 .*; got 6 rows"):
+    with pytest.raises(
+        ValueError, match=r"data whose codes are kept, 5 rows of site 'z'.*; got 6 rows"
+    ):
         Trainer(vae, elbo, tiny_data(6))
-    with pytest.raises(ValueError, match=r"kept, 5 rows of 2 var.*'z' in .*; got 5 rows of 3 var"):
+    with pytest.raises(ValueError, match=r"'z' \(D = 2\) in plate 'data'; got 5 .*'z' \(D = 3\)"):
         Trainer(tiny_vae(3), elbo, x)
     other = Hierarchy()
     with elbo.at_rows(torch.arange(5), 5):
-        with pytest.raises(ValueError, match=r"rows of 2 .* 'z' in .*; got 5 rows of 1 .* 'z1', 1"):
+        with pytest.raises(
+            ValueError, match=r"site 'z' \(D = 2\).*; got 5 .*'z1' \(D = 1\), site 'z2'"
+        ):
             elbo.loss(other.model, other.guide, x)
         with pytest.raises(ValueError, match=r"one plate around all.*of the 5.*got 'data' of 4"):
             elbo.loss(vae.model, vae.guide, x[:4])
