@@ -29,6 +29,7 @@ def prepare(folder: Path, root: Path) -> None:
     os.environ["COLUMNS"] = "96"
     os.environ["PYTHONWARNINGS"] = "ignore"
     os.environ["OMP_NUM_THREADS"] = "1"  # one thread is as fast on such small models
+    warm.specify_kernel(folder / "jupyter")
     warm.start(folder)
 
 
