@@ -1,4 +1,4 @@
-"""Run `pdvae` in processes of their own, each within limits of memory and time, cheaply.
+"""Run `pdvae`, or a script, in processes of their own, each within limits, cheaply.
 
 A server imports the library once and forks for every case, which then costs some 50 ms. The tests
 take the fixture `hostile`; what runs below `__main__` is the server. It has a single thread, so
@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import resource
+import runpy
 import signal
 import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -78,6 +80,7 @@ class Hostile:
         prelude: str = "",
         signals: Sequence[int] = (),
         after: str = "",
+        script: Path | None = None,
     ) -> Outcome:
         """Run `pdvae` with these arguments.
 
@@ -93,6 +96,7 @@ class Hostile:
             prelude: Python to run before the command: a function replaced by one that fails, say.
             signals: to send at once, as soon as `after` exists.
             after: a path in `cwd`.
+            script: a file of Python to run in place of `pdvae`, with warnings as errors.
         """
         case = {
             "argv": [str(argument) for argument in argv],
@@ -104,6 +108,7 @@ class Hostile:
             "prelude": prelude,
             "signals": [int(number) for number in signals],
             "after": after,
+            "script": str(script or ""),
             "files": [str(self.folder / name) for name in ("out", "err")],
         }
         assert self.server.stdin is not None
@@ -114,16 +119,24 @@ class Hostile:
         texts = [Path(name).read_text("utf-8", "replace") for name in case["files"]]
         return Outcome(answer["status"], *texts, answer["peak"], answer["seconds"])
 
+    def run_script(self, path: Path, *argv: object, cwd: Path) -> Outcome:
+        """Run a script as `python -W error` does, within wide limits; it must end well."""
+        outcome = self(*argv, cwd=cwd, memory=16_000, seconds=300, script=path)
+        assert outcome.status == 0, outcome.err
+        return outcome
+
 
 def _serve() -> None:
-    import pdvae_cli.main
-    import torch
-    import torch._dynamo  # which an optimiser imports, in seconds
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # as a script that imports them would be run
+        import pdvae_cli.main
+        import torch
+        import torch._dynamo  # which an optimiser imports, in seconds
 
-    import pyro_dvae.runs
-    import pyro_dvae.runs.tables
+        import pyro_dvae.runs
+        import pyro_dvae.runs.tables
 
-    assert pyro_dvae.evaluate  # with all that the first public name brings
+        assert pyro_dvae.evaluate  # with all that the first public name brings
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit):
         pdvae_cli.main.main(["info", os.devnull])  # with what Typer imports for its first command
     torch.set_num_threads(1)
@@ -194,9 +207,13 @@ def _be_the_command(case: dict[str, Any]) -> None:
         sys.stdout = None if case["stdout"] == "closed" else _stream(1, "strict")
         sys.stderr = _stream(2, "backslashreplace")
         exec(case["prelude"], {})
-        from pdvae_cli.main import main
+        if case["script"]:
+            _be_the_script(case["script"], case["argv"])
+            status = 0
+        else:
+            from pdvae_cli.main import main
 
-        main(case["argv"])
+            main(case["argv"])
     except SystemExit as stop:
         status = 0 if stop.code is None else stop.code
     except BaseException:
@@ -210,6 +227,14 @@ def _be_the_command(case: dict[str, Any]) -> None:
             status = 120
         sys.stderr.flush()
         os._exit(status if isinstance(status, int) else 1)
+
+
+def _be_the_script(path: str, argv: list[str]) -> None:
+    """What `python -W error` would do with a script."""
+    warnings.simplefilter("error")
+    sys.argv = [path, *argv]
+    sys.path[0] = str(Path(path).parent)
+    runpy.run_path(path, run_name="__main__")
 
 
 def _stream(number: int, errors: str) -> TextIO:

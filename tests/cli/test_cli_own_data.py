@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hostile import Hostile
 from numpy.typing import NDArray
 from pdvae_cli import train
 from PIL import Image
@@ -397,17 +395,15 @@ def test_config_of_a_run_is_plain_json(pdvae: Run, no_pictures: None) -> None:
         ("benchmarks/larger_than_memory", ["--gigabytes=0.001"], "peak resident memory", ""),
     ],
 )
-def test_examples_run(tmp_path: Path, name: str, options: list[str], said: str, left: str) -> None:
+def test_examples_run(
+    tmp_path: Path,
+    hostile_server: Hostile,
+    name: str,
+    options: list[str],
+    said: str,
+    left: str,
+) -> None:
     script = Path(__file__).parents[2] / "examples" / f"{name}.py"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script), *options],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert said in done.stdout + done.stderr
+    outcome = hostile_server.run_script(script, *options, cwd=tmp_path)
+    assert said in outcome.out + outcome.err
     assert (tmp_path / left).exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile import Hostile
 from test_examples import EXAMPLES, load, run
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
@@ -56,8 +57,10 @@ def test_a_score_that_a_likelihood_does_not_have_is_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_wine(tmp_path: Path) -> None:
-    out = run("anomaly", "--only", "wine", "--seeds", "1", "--epochs", "40", cwd=tmp_path)
+def test_wine(tmp_path: Path, hostile_server: Hostile) -> None:
+    out = run(
+        hostile_server, "anomaly", "--only", "wine", "--seeds", "1", "--epochs", "40", cwd=tmp_path
+    )
     heads, _, wine, *_ = ([cell.strip() for cell in line.split("|")] for line in out.splitlines())
     figures = dict(zip(heads, wine, strict=True))
     assert figures["data, class held out"] == "wine, 2"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hostile import Hostile
 from test_benchmarks import run
 
 
 @pytest.mark.slow
-def test_gpu(tmp_path: Path) -> None:
+def test_gpu(tmp_path: Path, hostile_server: Hostile) -> None:
     options = ["--device=cpu", "--quick", "--rounds=2", "--epochs=1"]
-    report, said = run("gpu", *options, cwd=tmp_path)
+    report, said = run(hostile_server, "gpu", *options, cwd=tmp_path)
     setting, steps, evaluation, elbos, captured, captured_elbos = report.values()
     assert setting["device"] == "cpu"
     assert setting["seconds"] > 0

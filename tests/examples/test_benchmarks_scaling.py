@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from hostile import Hostile
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "benchmarks" / "scaling.py"
 
 
 @pytest.mark.slow
-def test_scaling_runs(tmp_path: Path) -> None:
+def test_scaling_runs(tmp_path: Path, hostile_server: Hostile) -> None:
     options = ["--quick", "--json", "scaling.json", "--plot", "scaling.png"]
-    output = subprocess.run(
-        [sys.executable, "-W", "error", str(SCRIPT), *options],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    output = hostile_server.run_script(SCRIPT, *options, cwd=tmp_path).out
     report = json.loads((tmp_path / "scaling.json").read_text())
     assert {row["axis"] for row in report["rows"]} == {"N", "K^D", "batch", "DK", "N small"}
     assert all(row["seconds"] > 0 and row["growth"] > 0 for row in report["rows"])

@@ -7,10 +7,7 @@ import importlib.util
 import inspect
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +16,7 @@ from typing import Any
 import pyro
 import pytest
 import torch
+from hostile import Hostile
 from oracle import FixedDraws
 from pyro.infer import SVI
 from torch import Tensor, nn
@@ -49,16 +47,9 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def run(name: str, *options: str, cwd: Path) -> str:
-    return subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *options],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},  # threads that spin slow one another down
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+def run(server: Hostile, name: str, *options: str, cwd: Path) -> str:
+    """What an example prints."""
+    return server.run_script(EXAMPLES / f"{name}.py", *options, cwd=cwd).out
 
 
 # --- The library against examples/from_scratch.py ---
@@ -173,6 +164,14 @@ def test_from_scratch_needs_neither_pyro_nor_the_library() -> None:
 # --- Every example as a program ---
 
 
+def test_a_script_that_warns_fails(tmp_path: Path, hostile_server: Hostile) -> None:
+    script = tmp_path / "warns.py"
+    script.write_text("import sys, warnings\nprint(sys.argv[1:])\nwarnings.warn('odd')\nprint(2)")
+    outcome = hostile_server("a", "b", cwd=tmp_path, script=script)
+    assert (outcome.status, outcome.out) == (1, "['a', 'b']\n")
+    assert "UserWarning: odd" in outcome.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
@@ -187,8 +186,8 @@ def test_from_scratch_needs_neither_pyro_nor_the_library() -> None:
         "semi_supervised --labels-per-class 2 5 --hidden 30 --latents 3",
     ],
 )
-def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
-    out = run(*command.split(), "--epochs", "1", "--num-data", "200", cwd=tmp_path)
+def test_example_prints_finite_elbos(command: str, tmp_path: Path, hostile_server: Hostile) -> None:
+    out = run(hostile_server, *command.split(), "--epochs", "1", "--num-data", "200", cwd=tmp_path)
     elbos = [float(number) for number in re.findall(r"ELBO +(\S+?),?\s", out)]
     assert len(elbos) >= 2
     assert all(map(math.isfinite, elbos))
@@ -200,9 +199,11 @@ def test_example_prints_finite_elbos(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "logistic-mixture"])
-def test_rgb_images_are_painted_learnt_and_drawn(likelihood: str, tmp_path: Path) -> None:
+def test_rgb_images_are_painted_learnt_and_drawn(
+    likelihood: str, tmp_path: Path, hostile_server: Hostile
+) -> None:
     options = ["--likelihood", likelihood, "--num-data", "20", "--epochs", "1"]
-    out = run("rgb_images", *options, "--network", "conv:2", cwd=tmp_path)
+    out = run(hostile_server, "rgb_images", *options, "--network", "conv:2", cwd=tmp_path)
     elbos = [float(number) for number in re.findall(r"ELBO +(\S+)", out)]
     assert len(elbos) == 2
     assert all(map(math.isfinite, elbos))
@@ -215,8 +216,15 @@ def test_rgb_images_are_painted_learnt_and_drawn(likelihood: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_text_counts_prints_perplexity_and_topics(tmp_path: Path) -> None:
-    out = run("text_counts", "--epochs=1", "--num-documents=150", "--vocabulary=60", cwd=tmp_path)
+def test_text_counts_prints_perplexity_and_topics(tmp_path: Path, hostile_server: Hostile) -> None:
+    out = run(
+        hostile_server,
+        "text_counts",
+        "--epochs=1",
+        "--num-documents=150",
+        "--vocabulary=60",
+        cwd=tmp_path,
+    )
     assert len(re.findall(r"test ELBO +-\d+\.\d\d", out)) == 3
     perplexity = re.search(r"perplexity (\d+) per word", out)
     assert perplexity is not None
@@ -225,8 +233,8 @@ def test_text_counts_prints_perplexity_and_topics(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_conditional_digits_draws_a_row_a_class(tmp_path: Path) -> None:
-    out = run("conditional_digits", "--num-data=200", cwd=tmp_path)
+def test_conditional_digits_draws_a_row_a_class(tmp_path: Path, hostile_server: Hostile) -> None:
+    out = run(hostile_server, "conditional_digits", "--num-data=200", cwd=tmp_path)
     elbos = re.search(r"test ELBO (\S+), a bound on log p\(x\|y\) = (\S+)", out)
     assert elbos is not None
     assert float(elbos[1]) <= float(elbos[2]) + 1e-3
@@ -234,8 +242,8 @@ def test_conditional_digits_draws_a_row_a_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_your_own_program_trains_by_every_loss(tmp_path: Path) -> None:
-    out = run("your_own_program", "--steps", "20", cwd=tmp_path)
+def test_your_own_program_trains_by_every_loss(tmp_path: Path, hostile_server: Hostile) -> None:
+    out = run(hostile_server, "your_own_program", "--steps", "20", cwd=tmp_path)
     elbos = [float(line.split()[-1]) for line in out.splitlines()[1:]]
     assert len(elbos) == 5
     assert all(map(math.isfinite, elbos))
@@ -245,11 +253,22 @@ def test_your_own_program_trains_by_every_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_compare_estimators_writes_a_table_and_a_figure(tmp_path: Path) -> None:
+def test_compare_estimators_writes_a_table_and_a_figure(
+    tmp_path: Path, hostile_server: Hostile
+) -> None:
     options = ["--estimators", "rloo,reinmax", "--seconds", "0.1", "--curve-images", "20"]
-    run("compare_estimators", *options, "--out", "out", cwd=tmp_path)
+    run(hostile_server, "compare_estimators", *options, "--out", "out", cwd=tmp_path)
     options = ["--estimators", "rloo", "--cpu-seconds", "0.1", "--annealing", "1", "--seed", "1"]
-    out = run("compare_estimators", *options, "--curve-images", "20", "--out", "out", cwd=tmp_path)
+    out = run(
+        hostile_server,
+        "compare_estimators",
+        *options,
+        "--curve-images",
+        "20",
+        "--out",
+        "out",
+        cwd=tmp_path,
+    )
     results = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json")]
     assert sorted((r["estimator"], r["seed"]) for r in results) == [
         ("reinmax", 0),
@@ -272,9 +291,9 @@ def test_a_prior_of_your_own_learns() -> None:
 
 
 @pytest.mark.slow
-def test_the_gap_has_two_parts(tmp_path: Path) -> None:
+def test_the_gap_has_two_parts(tmp_path: Path, hostile_server: Hostile) -> None:
     options = ("--latents", "2", "--num-data", "200", "--num-test", "50")
-    out = run("inference_gap", *options, cwd=tmp_path)
+    out = run(hostile_server, "inference_gap", *options, cwd=tmp_path)
     for line in out.splitlines():
         gap, family, encoder = map(float, re.findall(r"(?:gap|family|encoder) (-?[\d.]+)", line))
         assert gap == pytest.approx(family + encoder, abs=0.011)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile import Hostile
 from test_examples import load, run
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
@@ -70,9 +71,9 @@ def test_simple_imputation_takes_means_and_the_most_frequent() -> None:
 
 
 @pytest.mark.slow
-def test_it_prints_both_tables(tmp_path: Path) -> None:
+def test_it_prints_both_tables(tmp_path: Path, hostile_server: Hostile) -> None:
     options = ["--only", "wine", "--shares", "0.3", "--seeds", "2", "--epochs", "3"]
-    out = run("missing_values", *options, cwd=tmp_path)
+    out = run(hostile_server, "missing_values", *options, cwd=tmp_path)
     numbers = re.findall(r"(-?\d+\.\d{3}) ± \d+\.\d{3}", out)
     assert len(numbers) == 2 * (4 + 2)
     assert "discrete VAE" in out

@@ -14,6 +14,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from hostile import Hostile
 from pyro.infer import TraceMeanField_ELBO
 from test_examples import EXAMPLES, load, run
 from torch import Tensor
@@ -46,9 +47,11 @@ def figure(text: str) -> tuple[float, float] | None:
 
 
 @pytest.mark.slow
-def test_compare_prints_every_model_and_its_bounds_in_order(tmp_path: Path) -> None:
+def test_compare_prints_every_model_and_its_bounds_in_order(
+    tmp_path: Path, hostile_server: Hostile
+) -> None:
     options = ["--epochs", "1", "--num-data", "200", "--num-test", "50", "--num-latents", "3"]
-    out = run("neighbours/compare", *options, cwd=tmp_path)
+    out = run(hostile_server, "neighbours/compare", *options, cwd=tmp_path)
     rows = [re.split(r" \| ", line.strip("| ")) for line in out.splitlines() if line[:2] == "| "]
     assert len(rows) == 8  # with the header
     for name, _, bce, bits, *bounds in rows[1:]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hostile import Hostile
 from test_examples import EXAMPLES, run
 from torch import nn
 
@@ -35,9 +36,11 @@ def figures(out: str) -> list[float]:
         "disarm_bound --draws 5",
     ],
 )
-def test_figures_rise_and_the_table_has_their_means(command: str, tmp_path: Path) -> None:
+def test_figures_rise_and_the_table_has_their_means(
+    command: str, tmp_path: Path, hostile_server: Hostile
+) -> None:
     name, *options = command.split()
-    out = run(f"published/{name}", *SMALL, *options, cwd=tmp_path)
+    out = run(hostile_server, f"published/{name}", *SMALL, *options, cwd=tmp_path)
     test = figures(out)
     assert len(test) == 4  # two seeds, two epochs
     assert test[1] > test[0] > -CHANCE - 10

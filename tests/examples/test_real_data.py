@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hostile import Hostile
 from test_examples import EXAMPLES, run
 from zoo import make_vae, tiny_data
 
@@ -100,11 +101,11 @@ def test_the_error_of_a_difference(example: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_wine(tmp_path: Path) -> None:
+def test_wine(tmp_path: Path, hostile_server: Hostile) -> None:
     options = ("--only", "wine", "--seeds", "1", "--settings", '{"epochs": 60}')
     heads, _, wine = (
         [cell.strip() for cell in line.split("|")]
-        for line in run("real_data", *options, cwd=tmp_path).splitlines()
+        for line in run(hostile_server, "real_data", *options, cwd=tmp_path).splitlines()
     )
     figures = dict(zip(heads, wine, strict=True))
     assert figures["data"] == "wine"
