@@ -42,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             isinstance(value, str) and value in SLOW_ROWS for value in call.params.values()
         ):
             item.add_marker(pytest.mark.slow)
+    # The longest test begins first: were it the last one, the other process would wait for it.
+    items.sort(key=lambda item: item.name != "test_pages_build_without_a_warning")
 
 
 @pytest.fixture(scope="session", autouse=True)
