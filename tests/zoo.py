@@ -210,6 +210,10 @@ UNBIASED: dict[str, tuple[Callable[[], ELBO], int]] = {
     ),
     "reinforce, drawn KL": (lambda: ReinforceELBO(analytic_kl=False, max_plate_nesting=1), 1),
     "rloo": (lambda: RlooELBO(2, max_plate_nesting=1), 2),
+    "rloo, 1 decoder particle": (
+        lambda: RlooELBO(2, decoder_particles=1, max_plate_nesting=1),
+        2,
+    ),
     "local expectation": (lambda: LocalExpectationELBO(max_plate_nesting=1), 1),
     "local expectation, 2 particles": (lambda: LocalExpectationELBO(2, max_plate_nesting=1), 2),
     "rloo, drawn KL": (lambda: RlooELBO(2, analytic_kl=False, max_plate_nesting=1), 2),

@@ -19,6 +19,7 @@ class ScoreFunction(Protocol):
     """The members of an ELBO that `gradient_without_traces` uses."""
 
     num_particles: int
+    decoder_particles: int | None
 
     def advantage(self, signal: Tensor) -> Tensor:
         """Learning signals f_s, (S, B) -> A_s, (S, B), the factors of grad log q(z_s|x)."""
@@ -46,8 +47,9 @@ def gradient_without_traces(
 ) -> OutputGradients | None:
     """The gradient of -1/B sum_b [1/S sum_s log p(x|z_s) - sum_d w_d KL_d], at drawn codes z_s.
 
-    The codes are drawn by the Gumbel-max trick. The gradient is -1/(S B) in log p(x|z_s),
-    -w_d q / B in log p(z), and in the guide's logits of a latent it is
+    The codes are drawn by the Gumbel-max trick. The gradient is -1/(M B) in log p(x|z_s) for s <= M
+    and 0 for the other draws, where M is the number of the ELBO's decoder particles, S if it has
+    none. It is -w_d q / B in log p(z), and in the guide's logits of a latent it is
 
         1/B [w_d q (log q - log p - KL_d) - 1/S sum_s A_s (z_s - q)].
 
@@ -56,7 +58,7 @@ def gradient_without_traces(
 
     Args:
         vae: a model that `needs_no_traces`.
-        elbo: the ELBO, which has S, w and A.
+        elbo: the ELBO, which has S, M, w and A.
         args: x (B, *event), and labels (B,) if the prior takes them.
         log_e: a function that draws log E, E ~ Exp(1), in the shape of a tensor.
 
@@ -73,9 +75,12 @@ def gradient_without_traces(
         log_q = logits - logits.logsumexp(-1, keepdim=True)
         each = log_q.expand(num, *log_q.shape) if num > 1 else log_q
         code = one_hot((each - log_e(each)).argmax(-1), log_q.shape[-1], dtype=log_q.dtype)
-    log_likelihood = vae.decode(code).log_prob(x)
+    own = elbo.decoder_particles or num
+    log_likelihood = vae.decode(code[:own] if own < num else code).log_prob(x)
     with torch.no_grad():
         signal = log_likelihood.detach()
+        if own < num:
+            signal = torch.cat([signal, vae.decode(code[own:]).log_prob(x)])
         q = log_q.exp()
         # A category of probability 0 contributes nothing, although its logarithm is -inf.
         log_ratio = (log_q - log_p).masked_fill_(q == 0, 0)
@@ -88,7 +93,7 @@ def gradient_without_traces(
         in_logits = (log_ratio - kl_latent.unsqueeze(-1)).mul_(q).mul_(weight)
         in_logits -= score.sum(0) if num > 1 else score
         loss = kl_latent.sum() - signal.sum() / num
-        in_likelihood = torch.full_like(signal, -1 / (num * size))
+        in_likelihood = torch.full_like(log_likelihood, -1 / (own * size))
         found = [(logits, in_logits), (log_likelihood, in_likelihood)]
         if isinstance(log_p, Tensor) and log_p.requires_grad:
             found.append((log_p, (q * -weight).sum_to_size(log_p.shape)))

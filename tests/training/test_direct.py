@@ -11,7 +11,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 from zoo import ELBOS, LIKELIHOODS, make_batch, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import Bernoulli, MeanFieldGuide, Trainer, UniformPrior
+from pyro_dvae import Bernoulli, MeanFieldGuide, RlooELBO, Trainer, UniformPrior
 from pyro_dvae.elbos.score_function import ScoreFunctionELBO
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.backward import Backward, needs_no_traces
@@ -68,6 +68,25 @@ def test_the_score_function_estimators_go_directly() -> None:
 def test_equals_the_traced_path(name: str, prior: str, options: dict[str, Any]) -> None:
     vae = make_vae(prior)
     check_equal(ELBOS[name](**options), ELBOS[name](**options), vae, make_batch(vae))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("num", [1, 2, 3])
+def test_differentiates_the_decoder_at_some_particles(num: int, options: dict[str, Any]) -> None:
+    vae = make_vae("learned")
+    fast, slow = (RlooELBO(3, decoder_particles=num, **options) for _ in range(2))
+    check_equal(fast, slow, vae, make_batch(vae))
+    of_all = traced(RlooELBO(3, **options), vae, make_batch(vae))
+    of_some = traced(slow, vae, make_batch(vae))
+    is_decoder = torch.cat(
+        [
+            torch.full((weight.numel(),), name.startswith("decoder"))
+            for name, weight in vae.named_parameters()
+        ]
+    )
+    value_and_guide = torch.cat([torch.ones(2, dtype=torch.bool), ~is_decoder])
+    torch.testing.assert_close(of_some[value_and_guide], of_all[value_and_guide])
+    assert torch.allclose(of_some, of_all) == (num == 3)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
