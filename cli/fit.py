@@ -54,6 +54,7 @@ def fit(
     averaging: fit_options.AveragingOption = DEFAULTS.averaging,
     estimator: fit_options.EstimatorOption = DEFAULTS.estimator,
     num_particles: fit_options.ParticlesOption = DEFAULTS.num_particles,
+    decoder_particles: fit_options.DecoderParticlesOption = DEFAULTS.decoder_particles,
     temperature: fit_options.TemperatureOption = DEFAULTS.temperature,
     baseline: fit_options.BaselineOption = DEFAULTS.baseline,
     beta: fit_options.BetaOption = DEFAULTS.beta,

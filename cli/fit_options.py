@@ -130,6 +130,14 @@ ParticlesOption = Annotated[
         "carms, vimco, rws and jsa, 2 for sum-first, and 1 for all others.",
     ),
 ]
+DecoderParticlesOption = Annotated[
+    int | None,
+    training(
+        help="At how many of its draws the estimator rloo differentiates the decoder. Fewer take "
+        "less time per step, where the guide is mean-field and the prior uniform or learned. If "
+        "left out: all."
+    ),
+]
 TemperatureOption = Annotated[
     float | None,
     training(

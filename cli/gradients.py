@@ -197,7 +197,8 @@ def _possible(
 
     arguments = batch if isinstance(batch, tuple) else (batch,)
     # The gradients of the ELBO, however the run was trained.
-    own: dict[str, Any] = {"temperature": None, "beta": 1.0, "free_bits": 0.0, "annealing": 0}
+    own: dict[str, Any] = {"temperature": None, "decoder_particles": None}
+    own |= {"beta": 1.0, "free_bits": 0.0, "annealing": 0}
     for name in names:
         try:
             particles = ESTIMATORS[name].particles if name in ESTIMATORS else None

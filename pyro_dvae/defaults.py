@@ -138,6 +138,9 @@ class RunSettings(TrainingSettings):
     user's own, as "module:factory"."""
     num_particles: int | None = None
     """S, the number of draws of z per data point and step. None means the estimator's default."""
+    decoder_particles: int | None = None
+    """The number of these draws at which the estimator "rloo" differentiates the decoder. None
+    means all of them. Fewer take less time per step, and a few more steps."""
     baseline: str = "running_mean"
     """The baseline of the estimator "reinforce": "none", "running_mean", or a number of nats."""
     temperature: float | None = None

@@ -35,7 +35,7 @@ FEW_PER_CATEGORY = 5
 GUIDE_SHARE = 0.2
 """The epochs in which the guide alone is trained, as a share of those of the model."""
 _NEEDS_BETA = ("beta", "free_bits", "annealing", "initial_beta")
-_NEEDS_DRAWS = ("num_particles", "temperature", "baseline", "compile")
+_NEEDS_DRAWS = ("num_particles", "decoder_particles", "temperature", "baseline", "compile")
 
 
 def is_few(num_data: int, num_elements: int) -> bool:

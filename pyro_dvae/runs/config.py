@@ -178,8 +178,23 @@ class Config(RunSettings):
                 'estimator="rloo", or fewer latents or categories.'
             )
         baseline_of(self.baseline)
+        if self.decoder_particles is not None:
+            self._check_decoder_particles(self.decoder_particles)
         if self.temperature is not None:
             self._check_temperature(self.temperature)
+
+    def _check_decoder_particles(self, number: int) -> None:
+        if not estimator_of(self.estimator).takes_decoder_particles:
+            raise ValueError(
+                f"Expected no decoder_particles for the {self.estimator} estimator, which "
+                f"differentiates the decoder at all of its draws; got decoder_particles={number}. "
+                'Leave it out, or use estimator="rloo".'
+            )
+        if not 1 <= number <= self.particles:
+            raise ValueError(
+                f"Expected decoder_particles from 1 to the number of particles, {self.particles}; "
+                f"got decoder_particles={number}. Change one of them."
+            )
 
     def _check_temperature(self, temperature: float) -> None:
         if not estimator_of(self.estimator).takes_temperature:

@@ -49,6 +49,8 @@ class Estimator(NamedTuple):
     """Whether the KL term has a weight, so that annealing and free bits are possible."""
     takes_temperature: bool = False
     """Whether it relaxes the codes at a temperature."""
+    takes_decoder_particles: bool = False
+    """Whether it can differentiate the decoder at some of its draws alone."""
     sums_over_codes: bool = False
     """Whether it sums over all K^D codes, which limits their number."""
 
@@ -66,6 +68,8 @@ def _builder(cls: Callable[..., ELBO], **fixed: Any) -> Callable[[Config, Shape]
         options |= {"beta": config.beta, "free_bits": config.free_bits}
         if config.temperature is not None:
             options["temperature"] = config.temperature
+        if config.decoder_particles is not None:
+            options["decoder_particles"] = config.decoder_particles
         return cls(config.particles, **options)
 
     return build
@@ -100,7 +104,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "trace": Estimator(_trace, has_beta=False),
     "reinforce": Estimator(_reinforce),
     "nvil": Estimator(_nvil),
-    "rloo": _drawn(RlooELBO, least_particles=2),
+    "rloo": _drawn(RlooELBO, least_particles=2, takes_decoder_particles=True),
     "disarm": _drawn(DisarmELBO),
     "carms": _drawn(CarmsELBO, least_particles=2),
     "arsm": _drawn(ArsmELBO),

@@ -186,6 +186,7 @@ def test_every_command_has_an_example(pdvae: Run) -> None:
         (["fit", "full", "--data", "mnist-sample"], "new or empty run folder"),
         (["fit", "--temperature", "1"], "Expected no temperature for the rloo estimator; got 1.0"),
         (["fit", "--estimator", "reinmax", "--temperature", "0"], "finite temperature; got 0.0"),
+        (["fit", "--decoder-particles", "5"], "got --decoder-particles 5. Change one of them."),
         (["gradients", "--fresh", "full"], "a run or --fresh; got both, full"),
         (["gradients"], "run below runs/; got none"),
         (["gradients", "--fresh", "--draws", "5"], "Invalid value for '--draws'"),

@@ -160,6 +160,8 @@ class _Mixed(torch.nn.Module):
     ("build", "message"),
     [
         (lambda: RlooELBO(1), "at least 2 particles"),
+        (lambda: RlooELBO(2, decoder_particles=3), "from 1 to num_particles = 2; got 3"),
+        (lambda: RlooELBO(2, decoder_particles=0), "from 1 to num_particles = 2; got 0"),
         (lambda: ReinforceELBO(0), "at least 1 particle"),
         (lambda: ReinforceELBO(beta=-1), "finite beta >= 0"),
         (lambda: ReinforceELBO(beta=math.nan), "finite beta >= 0"),

@@ -25,6 +25,11 @@ def test_baselines(text: str, value: float | None) -> None:
     assert build_elbo(Config(estimator="reinforce", baseline=text), (4,)).baseline == value
 
 
+def test_the_decoder_is_differentiated_at_as_many_draws_as_named() -> None:
+    elbos = [build_elbo(Config(decoder_particles=number), (4,)) for number in (None, 1)]
+    assert [elbo.decoder_particles for elbo in elbos] == [None, 1]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -34,6 +39,9 @@ def test_baselines(text: str, value: float | None) -> None:
         ({"num_categories": 1}, "categories of at least 2"),
         ({"num_particles": 1}, "particles of at least 2; got 1"),
         ({"estimator": "trace", "num_particles": 0}, "particles of at least 1"),
+        ({"decoder_particles": 0}, "decoder_particles from 1 to .* 4; got decoder_particles=0"),
+        ({"num_particles": 2, "decoder_particles": 3}, "the number of particles, 2; got"),
+        ({"estimator": "vimco", "decoder_particles": 1}, "no decoder_particles for the vimco"),
         ({"epochs": -1}, "epochs of at least 0"),
         ({"batch_size": 0}, "batch size of at least 1"),
         ({"learning_rate": float("nan")}, "finite learning rate; got nan"),
