@@ -213,6 +213,9 @@ def contenders(images: Tensor, hidden: tuple[int, int], compiled: bool) -> dict[
         BY_HAND: lambda: by_hand(images, hidden),
         OURS: lambda: ours(images, hidden, ReinforceELBO(baseline="running_mean")),
         **{f"ours, RLOO {num}": partial(ours, images, hidden, RlooELBO(num)) for num in (2, 4, 8)},
+        "ours, RLOO 4, decoder at 1": partial(
+            ours, images, hidden, RlooELBO(4, decoder_particles=1)
+        ),
         "plain SVI": lambda: plain_svi(images, hidden),
         "tutorial's, DataLoader": lambda: with_data_loader(images, hidden),
     }

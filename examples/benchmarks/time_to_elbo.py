@@ -6,6 +6,9 @@ the clock. After each epoch the images that `pdvae fit` holds out are scored, by
 codes. The contenders take turns, one epoch each, so that other work of the machine slows all of
 them alike. Read the ratios, not the times.
 
+`--annealing`, `--decoder-particles` and `--bfloat16` are the options of `pdvae fit`. They hold for
+all contenders but the recipe from scratch, and `--decoder-particles` for rloo alone.
+
 Example: python examples/benchmarks/time_to_elbo.py --data mnist --data-dir DIR --epochs 60
 """
 
@@ -128,6 +131,9 @@ def main() -> None:
     parser.add_argument(
         "--compile", action="store_true", help="reinforce and rloo, as pdvae fit does in long runs"
     )
+    parser.add_argument("--annealing", type=int, help="epochs; those of pdvae fit if left out")
+    parser.add_argument("--decoder-particles", type=int)
+    parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--seed", type=int, default=Config.seed)
     parser.add_argument("--json", type=Path, help="file for the numbers and the curves")
     args = parser.parse_args()
@@ -151,6 +157,9 @@ def main() -> None:
             seed=args.seed,
             hidden=args.hidden,
             compile=args.compile and name in ("reinforce", "rloo"),
+            annealing=args.annealing,
+            decoder_particles=args.decoder_particles if name == "rloo" else None,
+            bfloat16=args.bfloat16,
         )
         running[f"{name} {particles}"] = ours(config, splits)
     setting = {
