@@ -48,6 +48,7 @@ def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
         epochs=args.epochs or 1_000_000,
         max_seconds=args.seconds or args.cpu_seconds or float("inf"),
         clock=time.process_time if args.cpu_seconds else time.perf_counter,
+        batch_size=args.batch_size,
         learning_rate=args.lr,
         averaging=args.averaging,
         annealing=config.annealing or 0,
@@ -64,6 +65,7 @@ def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "particles": config.num_particles,
         "seed": args.seed,
         "data": images.name,
+        "batch_size": args.batch_size,
         "learning_rate": args.lr,
         "averaging": args.averaging,
         "annealing": config.annealing,
@@ -124,6 +126,7 @@ def main() -> None:
     parser.add_argument("--data", default="mnist-sample")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch-size", type=int, default=Config.batch_size)
     parser.add_argument("--lr", type=float, default=Config.learning_rate)
     parser.add_argument("--averaging", type=float, default=Config.averaging)
     parser.add_argument("--annealing", type=int, help="epochs; as in `pdvae fit` if left out")
