@@ -112,6 +112,17 @@ def test_an_advantage_of_ones_own() -> None:
 
 
 @pytest.mark.slow
+def test_a_decoder_that_is_differentiated_at_one_particle() -> None:
+    elbos = [RlooELBO(3, decoder_particles=1) for _ in range(2)]
+    eager, compiled = (
+        trainer(elbo, compiled=flag) for elbo, flag in zip(elbos, (False, True), strict=True)
+    )
+    expected, found = after(eager, 2), after(compiled, 2)
+    assert was_compiled(compiled)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
 def test_free_bits() -> None:
     results = [
         after(trainer(ELBOS["rloo"](free_bits=0.05), compiled=flag), 2) for flag in (False, True)
