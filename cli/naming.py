@@ -19,8 +19,8 @@ _RENAMED = {
 _SAME = """
     ais ais_data alpha annealing as_bits averaging baseline batch_size beta bfloat16
     binarize channels columns compile
-    data data_dir dates decoder decoder_particles device drop drop_copies dropout encoder epochs estimator exact
-    format
+    data data_dir dates decoder decoder_particles device drop drop_copies dropout
+    encoder epochs estimator exact format
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label
     labelled_share labels license likelihood log_every network nominal other patience posterior
     prior probabilities range refine resume seed size split split_seed start temperature test time
