@@ -186,14 +186,14 @@ class Config(RunSettings):
     def _check_decoder_particles(self, number: int) -> None:
         if not estimator_of(self.estimator).takes_decoder_particles:
             raise ValueError(
-                f"Expected no decoder_particles for the {self.estimator} estimator, which "
-                f"differentiates the decoder at all of its draws; got decoder_particles={number}. "
-                'Leave it out, or use estimator="rloo".'
+                f"Expected the {self.estimator} estimator to differentiate the decoder at all of "
+                f"its draws; got decoder_particles={number}. Leave it out, or use "
+                'estimator="rloo".'
             )
         if not 1 <= number <= self.particles:
             raise ValueError(
-                f"Expected decoder_particles from 1 to the number of particles, {self.particles}; "
-                f"got decoder_particles={number}. Change one of them."
+                f"Expected the decoder to be differentiated at 1 to {self.particles} draws, the "
+                f"number of particles; got decoder_particles={number}. Change one of them."
             )
 
     def _check_temperature(self, temperature: float) -> None:
