@@ -164,7 +164,7 @@ class RlooELBO(ScoreFunctionELBO):
     gradient in the guide's weights is still that of all S draws. `Trainer` then differentiates the
     decoder at M codes per datum and only evaluates it at the others, wherever it needs no traces: a
     step with S = 4 and M = 1 takes 0.7 of the time of one with M = 4
-    (examples/benchmarks/step_pieces.py). What the draws of one datum would average out is small
+    (examples/benchmarks/step_time.py). What the draws of one datum would average out is small
     beside what differs between the data of a batch.
 
     Args:
