@@ -159,9 +159,9 @@ class RlooELBO(ScoreFunctionELBO):
     The baseline of a particle is the mean of the learning signals of the datum's other particles.
     It does not depend on the particle's own draw, costs nothing, and needs no tuning.
 
-    With `decoder_particles` = M < S, the gradient in the weights of the model is that of
-    1/M sum_{s <= M} log p(x|z_s). It is unbiased, as the draws are independent of one another. The
-    gradient in the guide's weights is still that of all S draws. `Trainer` then differentiates the
+    With `decoder_particles` = M < S, log p(x|z) is differentiated at M draws alone: its gradient is
+    that of 1/M sum_{s <= M} log p(x|z_s). It is unbiased, as the draws are independent of one
+    another. The score function and the KL still have all S draws. `Trainer` then differentiates the
     decoder at M codes per datum and only evaluates it at the others, wherever it needs no traces: a
     step with S = 4 and M = 1 takes 0.7 of the time of one with M = 4
     (examples/benchmarks/step_time.py). What the draws of one datum would average out is small

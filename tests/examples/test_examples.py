@@ -259,6 +259,7 @@ def test_compare_estimators_writes_a_table_and_a_figure(
     options = ["--estimators", "rloo,reinmax", "--seconds", "0.1", "--curve-images", "20"]
     run(hostile_server, "compare_estimators", *options, "--out", "out", cwd=tmp_path)
     options = ["--estimators", "rloo", "--cpu-seconds", "0.1", "--annealing", "1", "--seed", "1"]
+    options += ["--batch-size", "50"]
     out = run(
         hostile_server,
         "compare_estimators",
@@ -275,6 +276,7 @@ def test_compare_estimators_writes_a_table_and_a_figure(
         ("rloo", 0),
         ("rloo", 1),
     ]
+    assert {r["seed"]: r["batch_size"] for r in results} == {0: 100, 1: 50}
     assert all(r["elbo"] < r["log_marginal"] < 0 for r in results)
     table = (tmp_path / "out" / "table.md").read_text()
     assert table.strip() in out
