@@ -115,10 +115,11 @@ EstimatorOption = Annotated[
     training(
         metavar="NAME",
         help="How the gradient of the ELBO is estimated: trace (Pyro's Trace_ELBO), reinforce, "
-        "nvil, rloo, disarm, carms, arsm, local-expectation, sum-first, rebar, relax, vimco, rws, "
-        "jsa, straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, reinmax, "
-        "reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. If left out: marginal for "
-        "few data with few codes, reinmax for many data with more than 65,536 codes, else rloo. "
+        "nvil, rloo, snapshot, disarm, carms, arsm, local-expectation, sum-first, rebar, relax, "
+        "vimco, rws, jsa, straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, "
+        "reinmax, reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. If left out: "
+        "marginal for few data with few codes, reinmax for many data with more than 65,536 codes, "
+        "else rloo. "
         "The README of pyro_dvae/elbos explains them.",
     ),
 ]
@@ -127,15 +128,15 @@ ParticlesOption = Annotated[
     training(
         "--particles",
         help="S, the number of draws of z per datum and step. If left out: 4 for rloo, "
-        "carms, vimco, rws and jsa, 2 for sum-first, and 1 for all others.",
+        "carms, vimco, rws and jsa, 2 for snapshot and sum-first, and 1 for all others.",
     ),
 ]
 DecoderParticlesOption = Annotated[
     int | None,
     training(
-        help="At how many of its draws the estimator rloo differentiates the decoder. Fewer take "
-        "less time per step, where the guide is mean-field and the prior uniform or learned. If "
-        "left out: all."
+        help="At how many of its draws the estimator rloo or snapshot differentiates the decoder. "
+        "Fewer take less time per step, where the guide is mean-field and the prior uniform or "
+        "learned. If left out: all."
     ),
 ]
 TemperatureOption = Annotated[

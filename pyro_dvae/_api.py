@@ -16,6 +16,7 @@ from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
+from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.elbos.terms import Terms
 from pyro_dvae.elbos.wake_sleep import WakeSleepELBO
@@ -154,6 +155,7 @@ __all__ = [
     "ScoreFunctionELBO",
     "SemiSupervisedVAE",
     "SequentialCodes",
+    "SnapshotELBO",
     "StraightThroughELBO",
     "SumFirstELBO",
     "Terms",

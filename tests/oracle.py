@@ -6,22 +6,32 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import pyro.poutine as poutine
 import torch
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import _PYRO_STACK
 from torch import Tensor
+
+PARTICLES = "num_particles_vectorized"  # Pyro's name of the plate of particles
 
 
 class FixedDraws(Messenger):
-    """A guide's sites take these values instead of draws; they are not observed."""
+    """A guide's sites take these values instead of draws; they are not observed.
 
-    def __init__(self, values: dict[str, Tensor]) -> None:
+    Values of several particles are left out where the guide runs without their plate, as in a trial
+    run or in a sum over all codes.
+    """
+
+    def __init__(self, values: dict[str, Tensor], particles: int = 1) -> None:
         super().__init__()
-        self.values = values
+        self.values, self.particles = values, particles
 
     def _pyro_sample(self, msg: Any) -> None:
-        if msg["name"] in self.values:
+        plates = {handler.name for handler in _PYRO_STACK if isinstance(handler, pyro.plate)}
+        fits = self.particles == 1 or PARTICLES in plates
+        if msg["name"] in self.values and fits:
             msg["value"] = self.values[msg["name"]]
 
 
@@ -116,7 +126,9 @@ def expected(make_elbo: Any, program: Any, x: Tensor, particles: int, nesting: i
         draws = tuple(singles[i] for i in tuple_of_draws)
         values = stack_particles(draws, nesting, event_dims)
         weight = sum(log_q[i] for i in tuple_of_draws).exp()
-        value = make_elbo().differentiable_loss(program.model, FixedDraws(values)(program.guide), x)
+        value = make_elbo().differentiable_loss(
+            program.model, FixedDraws(values, particles)(program.guide), x
+        )
         loss = loss + weight * value.detach()
         grad = grad + weight * gradient(value, program)
     return loss, grad

@@ -7,7 +7,7 @@ codes. The contenders take turns, one epoch each, so that other work of the mach
 them alike. Read the ratios, not the times.
 
 `--annealing`, `--decoder-particles` and `--bfloat16` are the options of `pdvae fit`. They hold for
-all contenders but the recipe from scratch, and `--decoder-particles` for rloo alone.
+all contenders but the recipe from scratch, and `--decoder-particles` for rloo and snapshot alone.
 
 Example: python examples/benchmarks/time_to_elbo.py --data mnist --data-dir DIR --epochs 60
 """
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, nargs=2, default=Config.hidden)
     parser.add_argument("--threads", type=int, help="threads of torch; its own choice if left out")
     parser.add_argument(
-        "--compile", action="store_true", help="reinforce and rloo, as pdvae fit does in long runs"
+        "--compile", action="store_true", help="reinforce, rloo and snapshot, as pdvae fit does"
     )
     parser.add_argument("--annealing", type=int, help="epochs; those of pdvae fit if left out")
     parser.add_argument("--decoder-particles", type=int)
@@ -156,9 +156,9 @@ def main() -> None:
             num_particles=particles,
             seed=args.seed,
             hidden=args.hidden,
-            compile=args.compile and name in ("reinforce", "rloo"),
+            compile=args.compile and name in ("reinforce", "rloo", "snapshot"),
             annealing=args.annealing,
-            decoder_particles=args.decoder_particles if name == "rloo" else None,
+            decoder_particles=args.decoder_particles if name in ("rloo", "snapshot") else None,
             bfloat16=args.bfloat16,
         )
         running[f"{name} {particles}"] = ours(config, splits)

@@ -45,10 +45,10 @@ class EnumeratedELBO(SummedELBO):
 
         def expect(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
             parts = (terms.log_likelihood, terms.kl, terms.penalty)
-            log_codes = _log_guide(terms.pair, summed)
+            log_q = log_codes(terms.pair, summed)
             return tuple(
                 expectation(log_code.exp(), value, 0)
-                for log_code, value in (_flat(terms, log_codes, part) for part in parts)
+                for log_code, value in (_flat(terms, log_q, part) for part in parts)
             )
 
         chunks, pair = self.sums(expect, model, guide, args, kwargs)
@@ -130,7 +130,7 @@ class MarginalELBO(SummedELBO):
         return Terms(log_marginal, nothing, nothing, log_guide, nothing, scale, pair)
 
 
-def _log_guide(pair: Pair, summed: Collection[str]) -> Tensor:
+def log_codes(pair: Pair, summed: Collection[str]) -> Tensor:
     """Log q(z|x) of the codes, (*codes, 1, *batch)."""
     sites = [site for name, site in pair.guide_sites.items() if name in summed]
     return total(pair.plates.flat(log_density(site)) for site in sites)

@@ -86,6 +86,10 @@ class Pair:
         self.own_shapes: tuple[Shapes, Shapes] = ({}, {})
         """Batch shapes of the model's and of the guide's distributions, before a plate of particles
         expanded them; empty if there is no such plate."""
+        self.known: Tensor | None = None
+        """(C, *batch) log p(x|z) of an earlier model at all codes, for `SnapshotELBO`."""
+        self.programs_alone: tuple[Program, Program, Any, Any] | None = None
+        """Model, guide and their arguments, without a plate of particles."""
         self.noise: GuideNoise | None = None
         """The handler that gives later runs of the guide the same dropout masks, or None."""
 
@@ -193,7 +197,7 @@ class Pair:
         most = max([self.plates.nesting, *num_batch.values()])
         given = self._values
         given |= {name: given[name][(None,) * (1 + most - num_batch[name])] for name in drawn}
-        with _untouched():
+        with untouched():
             varied = self.rerun(given)
         sites = ((varied.guide_sites[name], varied.latents.get(name)) for name in drawn)
         depends = (any(s and len(s["fn"].batch_shape) > most for s in both) for both in sites)
@@ -249,14 +253,14 @@ def trial_run(model: Program, guide: Program, args: Any, kwargs: Any) -> Pair:
         ValueError: guide and model do not match, or the shape of a site does not fit its plates.
             This is checked even if Pyro's checks are off.
     """
-    with _untouched():
+    with untouched():
         pair = Pair(model, guide, args, kwargs, math.inf)
     check_shapes(pair.sites)
     return pair
 
 
 @contextmanager
-def _untouched() -> Iterator[None]:
+def untouched() -> Iterator[None]:
     """Restore the random stream at the end. Inside are no gradients and no checks of Pyro's."""
     devices = range(torch.cuda.device_count())
     with without_checks(), torch.random.fork_rng(devices=devices), torch.no_grad():

@@ -19,7 +19,7 @@ from pyro_dvae.checks import (
     one_of,
     training_settings,
 )
-from pyro_dvae.codes import MAX_CODES, describe_codes, num_codes
+from pyro_dvae.codes import describe_codes, num_codes
 from pyro_dvae.data.serve.divide import SPLITS
 from pyro_dvae.data.serve.prepare import POLICIES, Preparation, check_range
 from pyro_dvae.defaults import ANNEALING, STARTS, RunSettings
@@ -171,10 +171,10 @@ class Config(RunSettings):
                 'another estimator, such as estimator="rloo".'
             )
         total = num_codes(self.num_latents, self.num_categories)
-        if estimator.sums_over_codes and total > MAX_CODES:
+        if total > estimator.max_codes:
             raise ValueError(
-                f"Expected at most {MAX_CODES} codes for the {self.estimator} estimator; got K^D = "
-                f"{describe_codes(self.num_latents, self.num_categories)}. Use "
+                f"Expected at most {estimator.max_codes} codes for the {self.estimator} estimator; "
+                f"got K^D = {describe_codes(self.num_latents, self.num_categories)}. Use "
                 'estimator="rloo", or fewer latents or categories.'
             )
         baseline_of(self.baseline)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyro.infer import ELBO, Trace_ELBO
 
+from pyro_dvae.codes import MAX_CODES
 from pyro_dvae.elbos.arsm import ArsmELBO
 from pyro_dvae.elbos.carms import CarmsELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
@@ -22,6 +23,7 @@ from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
+from pyro_dvae.elbos.snapshot import FEW_CODES, SnapshotELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.elbos.wake_sleep import WakeSleepELBO
 from pyro_dvae.networks.mlp import MLPBaseline, MLPControl
@@ -51,8 +53,8 @@ class Estimator(NamedTuple):
     """Whether it relaxes the codes at a temperature."""
     takes_decoder_particles: bool = False
     """Whether it can differentiate the decoder at some of its draws alone."""
-    sums_over_codes: bool = False
-    """Whether it sums over all K^D codes, which limits their number."""
+    max_codes: float = math.inf
+    """The largest K^D, where it sums over all codes."""
 
 
 def _drawn(cls: Callable[..., ELBO], **facts: Any) -> Estimator:
@@ -95,6 +97,10 @@ def _nvil(config: Config, event_shape: Shape) -> ELBO:
     return _builder(ReinforceELBO, baseline=MLPBaseline(event_shape))(config, event_shape)
 
 
+def _snapshot(config: Config, event_shape: Shape) -> ELBO:
+    return _builder(SnapshotELBO, bfloat16=config.bfloat16)(config, event_shape)
+
+
 def _relax(config: Config, event_shape: Shape) -> ELBO:
     network = MLPControl(event_shape, config.num_latents, config.num_categories)
     return _builder(RelaxELBO, network=network)(config, event_shape)
@@ -105,6 +111,9 @@ ESTIMATORS: dict[str, Estimator] = {
     "reinforce": Estimator(_reinforce),
     "nvil": Estimator(_nvil),
     "rloo": _drawn(RlooELBO, least_particles=2, takes_decoder_particles=True),
+    "snapshot": Estimator(
+        _snapshot, 2, least_particles=2, takes_decoder_particles=True, max_codes=FEW_CODES
+    ),
     "disarm": _drawn(DisarmELBO),
     "carms": _drawn(CarmsELBO, least_particles=2),
     "arsm": _drawn(ArsmELBO),
@@ -122,8 +131,8 @@ ESTIMATORS: dict[str, Estimator] = {
     "gapped-st": _drawn(GappedStraightThroughELBO, takes_temperature=True),
     "reinmax": _drawn(ReinMaxELBO, takes_temperature=True),
     "reinmax-rao": _drawn(ReinMaxRaoELBO, takes_temperature=True),
-    "exact": Estimator(_summed(EnumeratedELBO), sums_over_codes=True),
-    "marginal": Estimator(_marginal, value="log p(x)", has_beta=False, sums_over_codes=True),
+    "exact": Estimator(_summed(EnumeratedELBO), max_codes=MAX_CODES),
+    "marginal": Estimator(_marginal, value="log p(x)", has_beta=False, max_codes=MAX_CODES),
 }
 """Every estimator by its name, as `Config.estimator` and the command line take it."""
 

@@ -10,8 +10,10 @@ import torch
 from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor, nn
 
+from pyro_dvae.codes import num_codes
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
+from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.guides import MeanFieldGuide
 from pyro_dvae.likelihoods.base import FlatDistribution
 from pyro_dvae.likelihoods.bernoulli import IndependentBernoulli
@@ -101,7 +103,8 @@ class Backward:
         self.optimizer.forget_gradients()
         found = None
         if self._is_plain and not self._is_wrapped:
-            found = gradient_without_traces(self.vae, self.elbo, batch)
+            known = self._known(batch)
+            found = gradient_without_traces(self.vae, self.elbo, batch, known=known)
         if found is not None:
             loss = found.loss
             _check_graph(bool(found.outputs))
@@ -116,6 +119,17 @@ class Backward:
         all_finite = [loss, *self.optimizer.gradients]
         torch._amp_foreach_non_finite_check_and_unscale_(all_finite, bad, self._one)
         return loss
+
+    def _known(self, batch: tuple[Tensor, ...]) -> Tensor | None:
+        """(K^D, B) log p(x|z) under a model that the ELBO knows at all codes, or None."""
+        if not isinstance(self.elbo, SnapshotELBO):
+            return None
+        codes = self.vae.prior_codes(*batch[1:]).event_shape
+        return self.elbo.known(
+            (self.vae.model, self.vae.guide, batch, {}),
+            (num_codes(*codes), len(batch[0])),
+            {"x": {"value": batch[0], "scale": 1.0, "mask": None}},
+        )
 
     def _of_pyros_own(self, batch: tuple[Tensor, ...]) -> Tensor:
         """The loss of an ELBO of Pyro's that only computes loss and gradient together."""
@@ -189,7 +203,7 @@ def _is_zero(logits: Tensor) -> bool:
     return logits.is_meta or not logits.any()
 
 
-_ELBOS = members(DiscreteELBO, ScoreFunctionELBO, ReinforceELBO, RlooELBO)
+_ELBOS = members(DiscreteELBO, ScoreFunctionELBO, ReinforceELBO, RlooELBO, SnapshotELBO)
 _MODEL = members(DiscreteVAE)
 # A compiled graph does not notice that a class of distributions has changed, as it is no module.
 _PARTS = members(UniformPrior, LearnedPrior, MeanFieldGuide, FlatDistribution, IndependentBernoulli)

@@ -89,7 +89,7 @@ class CompiledBackward(Backward):
         self.elbo.beta = self._beta.fill_(beta)
         draws = log_exponentials(self._like(batch))
         try:
-            loss, gradients = self._run(batch, draws, bad)
+            loss, gradients = self._run(batch, draws, bad, self._known(batch))
         finally:
             self.elbo.beta = beta
         for weight, gradient in zip(self._weights, gradients, strict=True):
@@ -127,9 +127,9 @@ class CompiledBackward(Backward):
         return result
 
     def _differentiate(
-        self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor
+        self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor, known: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        found = gradient_without_traces(self.vae, self.elbo, batch, lambda _: draws)
+        found = gradient_without_traces(self.vae, self.elbo, batch, lambda _: draws, known)
         loss, outputs, seeds = cast(OutputGradients, found)
         gradients = torch.autograd.grad(outputs, self._weights, seeds, allow_unused=True)
         # 0 times a finite number is 0, and 0 times any other number is NaN. The compiler fuses this

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_dvae.codes import code_logits, log_exponentials, one_hot
+from pyro_dvae.elbos.snapshot import at_codes, conditional_means
 from pyro_dvae.guides import MeanFieldGuide
 from pyro_dvae.priors import LearnedPrior, UniformPrior
 from pyro_dvae.vae import DiscreteVAE
@@ -44,6 +45,7 @@ def gradient_without_traces(
     elbo: ScoreFunction,
     args: Sequence[Tensor],
     log_e: Callable[[Tensor], Tensor] = log_exponentials,
+    known: Tensor | None = None,
 ) -> OutputGradients | None:
     """The gradient of -1/B sum_b [1/S sum_s log p(x|z_s) - sum_d w_d KL_d], at drawn codes z_s.
 
@@ -53,6 +55,9 @@ def gradient_without_traces(
 
         1/B [w_d q (log q - log p - KL_d) - 1/S sum_s A_s (z_s - q)].
 
+    Where c(z) is known of all codes, A_s is that of f_s - c(z_s), and the logits also have the
+    gradient -1/B q (E[c|z_d] - E[c]), with means over the other latents of q(z|x).
+
     Against the traces this saves 17 % of a REINFORCE step and 11 % of an RLOO step with 4
     particles; against autograd of the same loss, 1 to 3 % (examples/benchmarks/step_pieces.py).
 
@@ -61,6 +66,7 @@ def gradient_without_traces(
         elbo: the ELBO, which has S, M, w and A.
         args: x (B, *event), and labels (B,) if the prior takes them.
         log_e: a function that draws log E, E ~ Exp(1), in the shape of a tensor.
+        known: c(z), (K^D, B) in nats, of `SnapshotELBO.known`; or None.
 
     Returns:
         The loss and its gradients; None if the guide or the prior is no product of categoricals.
@@ -74,7 +80,8 @@ def gradient_without_traces(
         # For small K this takes half the time of log_softmax.
         log_q = logits - logits.logsumexp(-1, keepdim=True)
         each = log_q.expand(num, *log_q.shape) if num > 1 else log_q
-        code = one_hot((each - log_e(each)).argmax(-1), log_q.shape[-1], dtype=log_q.dtype)
+        index = (each - log_e(each)).argmax(-1)
+        code = one_hot(index, log_q.shape[-1], dtype=log_q.dtype)
     own = elbo.decoder_particles or num
     log_likelihood = vae.decode(code[:own] if own < num else code).log_prob(x)
     with torch.no_grad():
@@ -88,10 +95,18 @@ def gradient_without_traces(
         weight = elbo.kl_weight(kl_latent) / size
         if isinstance(weight, Tensor) and weight.dim():
             weight = weight.unsqueeze(-1)
-        advantage = elbo.advantage(signal if num > 1 else signal[None]) / (num * size)
+        if known is not None:
+            drawn = index.unbind(-1)
+            signal_left = signal - at_codes(known, drawn, [q.shape[-1]] * q.shape[-2])
+        else:
+            signal_left = signal
+        advantage = elbo.advantage(signal_left if num > 1 else signal_left[None]) / (num * size)
         score = (code - q).mul_(advantage.reshape(*code.shape[:-2], 1, 1))
         in_logits = (log_ratio - kl_latent.unsqueeze(-1)).mul_(q).mul_(weight)
         in_logits -= score.sum(0) if num > 1 else score
+        if known is not None:
+            means = conditional_means(q.unbind(1), known.T.contiguous())
+            in_logits.addcmul_(q, torch.stack(means, 1), value=-1 / size)
         loss = kl_latent.sum() - signal.sum() / num
         in_likelihood = torch.full_like(log_likelihood, -1 / (own * size))
         found = [(logits, in_logits), (log_likelihood, in_likelihood)]

@@ -15,6 +15,7 @@ from pyro_dvae import processes
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.defaults import ANNEALING, LONG_RUN
 from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.process import OneThread, without_checks
 from pyro_dvae.streams import RandomStream, seed_of_part
 from pyro_dvae.training.adam import FusedAdam
@@ -104,14 +105,14 @@ class GradientSteps:
         self.annealing, self.initial_beta, self.seed = annealing, initial_beta, seed
         self._together = begin_together(self, averaging=averaging, capture=capture)
         if capture:
-            check_capture(self.device, self.data, needs_no_traces(vae, elbo, rows))
+            is_same = needs_no_traces(vae, elbo, rows) and not isinstance(elbo, SnapshotELBO)
+            check_capture(self.device, self.data, is_same)
         self.capture = capture
         self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
         self.average = WeightAverage(vae, averaging, captured=capture)
         self.final_beta = elbo.beta if annealing else 1.0
         self.shuffling = torch.Generator().manual_seed(seed)
-        if self.device.type == "cuda":
-            self.check_every = 100
+        self.check_every = 100 if self.device.type == "cuda" else self.check_every
 
         self.epoch = self.step = 0
         """Epochs completed, and steps of the epoch."""

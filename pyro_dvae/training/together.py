@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pyro_dvae import processes
 from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.earlier_model import Snapshot
 from pyro_dvae.processes import ProcessError
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.batches import arguments
@@ -40,8 +41,10 @@ class StepTogether:
 
     def __init__(self, optimizer: FusedAdam, elbo: Any) -> None:
         self.optimizer = optimizer
-        buffers = elbo.buffers() if isinstance(elbo, nn.Module) else ()
-        self._means = [buffer for buffer in buffers if buffer.is_floating_point()]
+        parts = elbo.modules() if isinstance(elbo, nn.Module) else ()
+        # The weights of a snapshot are those of all processes.
+        means = (part.buffers(recurse=False) for part in parts if not isinstance(part, Snapshot))
+        self._means = [b for own in means for b in own if b.is_floating_point()]
         self._dtype = reduce(torch.promote_types, {w.dtype for w in optimizer.weights})
         self._dtype = torch.promote_types(self._dtype, torch.float32)
         self._sizes: list[int] = []

@@ -262,7 +262,7 @@ def refused(name: str, kind: Kind) -> bool:
         return not is_summed
     if name == "enumerated":
         return kind.trait == "scored"
-    if name in ("disarm", "arsm", "local expectation", "sum-first"):
+    if name in ("snapshot", "disarm", "arsm", "local expectation", "sum-first"):
         return kind.trait in ("finite", "scored")
     if name == "jsa":
         return kind.trait in ("finite", "scored", "pathwise")

@@ -149,7 +149,7 @@ def test_a_latent_that_the_model_observes(name: str) -> None:
         with pytest.raises(ValueError, match=r"at site '[uz]'; got|at site 'z', since indices"):
             elbo.differentiable_loss(model, program.guide)
         return
-    if name in ("disarm", "arsm", "local expectation", "sum-first", "jsa"):
+    if name in ("snapshot", "disarm", "arsm", "local expectation", "sum-first", "jsa"):
         with pytest.raises(TypeError, match="got Bernoulli at site 'u'"):
             elbo.differentiable_loss(model, program.guide)
         return
