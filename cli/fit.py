@@ -60,6 +60,7 @@ def fit(
     beta: fit_options.BetaOption = DEFAULTS.beta,
     annealing: fit_options.AnnealingOption = DEFAULTS.annealing,
     initial_beta: fit_options.InitialBetaOption = DEFAULTS.initial_beta,
+    warmup: fit_options.WarmupOption = DEFAULTS.warmup,
     free_bits: fit_options.FreeBitsOption = DEFAULTS.free_bits,
     compile: fit_options.CompileOption = DEFAULTS.compile,
     bfloat16: fit_options.Bfloat16Option = DEFAULTS.bfloat16,

@@ -171,6 +171,12 @@ InitialBetaOption = Annotated[
     float,
     training(help="The initial value of beta. It falls to --beta over --annealing epochs."),
 ]
+WarmupOption = Annotated[
+    int,
+    training(
+        help="The number of epochs over which the learning rate grows linearly from 0 to --lr."
+    ),
+]
 FreeBitsOption = Annotated[
     float,
     training(

@@ -24,7 +24,7 @@ _SAME = """
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label
     labelled_share labels license likelihood log_every network nominal other patience posterior
     prior probabilities range refine resume seed size split split_seed start temperature test time
-    trust_code
+    trust_code warmup
 """
 OPTIONS = {name: name.replace("_", "-") for name in _SAME.split()} | _RENAMED
 """Setting, as Python names it -> option, without its dashes."""

@@ -37,6 +37,7 @@ def training_settings(
     averaging: float,
     annealing: int,
     initial_beta: float,
+    warmup: int,
 ) -> None:
     """Raise a ValueError unless `Trainer` accepts these settings."""
     at_least("batch size", batch_size, 1)
@@ -49,6 +50,7 @@ def training_settings(
     at_least("epochs of annealing", annealing, 0)
     if not 0 <= initial_beta < math.inf:
         raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 4.")
+    at_least("epochs of warm-up", warmup, 0)
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:

@@ -79,6 +79,7 @@ class CategoricalVAE(TableEstimator):
             without beta.
         initial_beta: the weight of the KL term before the first step, where it is annealed; None
             for 4.
+        warmup: the number of epochs over which the learning rate grows linearly from 0.
         start: where the weights come from: "random"; or "mixture", for one latent, from a mixture
             that EM fits. None for a mixture where num_latents is 1 and there are fewer than 5
             training rows per category.
@@ -145,6 +146,7 @@ class CategoricalVAE(TableEstimator):
         averaging: float | None = None,
         annealing: int | None = None,
         initial_beta: float | None = None,
+        warmup: int = RunSettings.warmup,
         start: str | None = None,
         validation: float | None = None,
         binarize: str | None = None,
@@ -178,6 +180,7 @@ class CategoricalVAE(TableEstimator):
         self.averaging = averaging
         self.annealing = annealing
         self.initial_beta = initial_beta
+        self.warmup = warmup
         self.start = start
         self.validation = validation
         self.binarize = binarize

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 
@@ -176,7 +175,6 @@ def _joint(q: Sequence[Tensor]) -> Tensor:
 
 
 def _is_data(site: Any, plates: DataPlates) -> bool:
-    """Whether a site is observed, with one value for all particles; a factor has no value."""
-    fn, value = site["fn"], site["value"]
-    alone = value.dim() - fn.event_dim < plates.nesting
-    return site["is_observed"] and alone and not isinstance(fn, dist.Unit)
+    """Whether a site is observed, with one value for all particles, as a factor has not."""
+    alone = site["value"].dim() - site["fn"].event_dim < plates.nesting
+    return site["is_observed"] and alone

@@ -105,6 +105,7 @@ class Config(RunSettings):
             self.averaging,
             self.annealing or 0,
             self.initial_beta,
+            self.warmup,
         )
         self._set("hidden", tuple(self.hidden))  # JSON has lists
 
@@ -220,8 +221,8 @@ class Config(RunSettings):
     @property
     def training(self) -> dict[str, Any]:
         """The settings that `Trainer` and `fit` take, by the names of their arguments."""
-        names = ("batch_size", "learning_rate", "averaging", "initial_beta", "seed", "bfloat16")
-        options = {name: getattr(self, name) for name in names}
+        names = ("batch_size", "learning_rate", "averaging", "initial_beta", "warmup", "seed")
+        options = {name: getattr(self, name) for name in (*names, "bfloat16")}
         return options | {"annealing": self.annealing, "compiled": self.compile}
 
 

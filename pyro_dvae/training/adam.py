@@ -33,10 +33,12 @@ class FusedAdam(torch.optim.Adam):
         super().__init__(weights, learning_rate, fused=self._is_fused)
         self._is_plain = self._is_fused and len({weight.dtype for weight in weights}) == 1
         self.weights = list(weights)
+        self.warmth = 1.0
+        """The factor of the learning rate in the next step."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for copies and pickles, since torch's method leaves out attributes of ours."""
-        own = {name: vars(self)[name] for name in ("_is_fused", "_is_plain", "weights")}
+        own = {name: vars(self)[name] for name in ("_is_fused", "_is_plain", "weights", "warmth")}
         return {**super().__getstate__(), **own}
 
     @property
@@ -65,7 +67,7 @@ class FusedAdam(torch.optim.Adam):
         if not self._is_plain or self._is_changed():
             if self._is_fused:
                 self.found_inf = skip
-            self.step()
+            self._step_of_torch()
             return
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
@@ -85,7 +87,7 @@ class FusedAdam(torch.optim.Adam):
                 [state["exp_avg_sq"] for state in states],
                 [],
                 steps,
-                lr=group["lr"],
+                lr=group["lr"] * self.warmth,
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
                 weight_decay=0.0,
@@ -94,6 +96,17 @@ class FusedAdam(torch.optim.Adam):
                 maximize=False,
                 found_inf=skip,
             )
+
+    def _step_of_torch(self) -> None:
+        rates = [(group, group["lr"], group["lr"] * self.warmth) for group in self.param_groups]
+        for group, _, warmed in rates:
+            group["lr"] = warmed
+        try:
+            self.step()
+        finally:
+            for group, rate, warmed in rates:
+                if group["lr"] is warmed:  # a hook may have set another one
+                    group["lr"] = rate
 
     def _is_changed(self) -> bool:
         hooks = (self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks)

@@ -27,6 +27,7 @@ def description(trainer: Trainer) -> str:
         learning_rate=trainer.optimizer.param_groups[0]["lr"],
         averaging=trainer.average.decay,
         annealing=trainer.annealing,
+        warmup=trainer.warmup,
         seed=trainer.seed,
     )
     return (

@@ -44,6 +44,7 @@ def fit(
     averaging: float | None = None,
     annealing: int | None = TrainingSettings.annealing,
     initial_beta: float = TrainingSettings.initial_beta,
+    warmup: int = TrainingSettings.warmup,
     start: str | None = TrainingSettings.start,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
@@ -104,6 +105,9 @@ def fit(
             steps, but at most a fifth of `epochs`, and 0 where the ELBO has no beta; 0 does not
             anneal.
         initial_beta: the beta of the first step, where it is annealed.
+        warmup: the number of epochs over which the learning rate grows linearly from 0 to its
+            value. The first steps of Adam are large, and a guide that commits to codes in them
+            stays with bad ones.
         start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
             EM fits to the training data, see `start_from_mixture`. None takes a mixture where vae
             has one latent and the ELBO is a `MarginalELBO`, if there are fewer than 5 training
@@ -148,6 +152,7 @@ def fit(
         averaging=recipe["averaging"] if averaging is None else averaging,
         annealing=recipe["annealing"] if annealing is None else annealing,
         initial_beta=initial_beta,
+        warmup=warmup,
         seed=seed,
         compiled=compiled,
         capture=capture,

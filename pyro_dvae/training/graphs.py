@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.training.batches import OrderedData, TrainingData
 
 T = TypeVar("T")
@@ -113,13 +114,17 @@ def record(
     return replay
 
 
-def check_capture(device: torch.device, data: TrainingData, needs_no_traces: bool) -> None:
+def check_capture(
+    device: torch.device, data: TrainingData, elbo: Any, needs_no_traces: bool, warmup: int
+) -> None:
     """Refuse what cannot be recorded, before the first step.
 
     Args:
         device: the device to train on.
         data: the data to train on.
+        elbo: the ELBO.
         needs_no_traces: the result of `backward.needs_no_traces` for the model and the ELBO.
+        warmup: the number of epochs in which the learning rate grows.
 
     Raises:
         ValueError: the device is no CUDA device, a step needs Pyro's traces, or the data are
@@ -130,11 +135,16 @@ def check_capture(device: torch.device, data: TrainingData, needs_no_traces: boo
             f"Expected a CUDA device to capture the step on; got {device.type}. Move the model "
             "there, or use capture=False."
         )
-    if not needs_no_traces:
+    if not needs_no_traces or isinstance(elbo, SnapshotELBO):  # which decodes all codes at times
         raise ValueError(
             "Expected a model and an ELBO whose step needs no traces to capture it; got others. "
             "Use ReinforceELBO or RlooELBO with a mean-field guide and a uniform or learned prior, "
             "or capture=False."
+        )
+    if warmup:
+        raise ValueError(
+            f"Expected warmup=0 to capture the step, since the learning rate is recorded; got "
+            f"{warmup}. Leave it out, or use capture=False."
         )
     if isinstance(data, OrderedData):
         raise ValueError(

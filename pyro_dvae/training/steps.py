@@ -15,7 +15,6 @@ from pyro_dvae import processes
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.defaults import ANNEALING, LONG_RUN
 from pyro_dvae.elbos.base import DiscreteELBO
-from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.process import OneThread, without_checks
 from pyro_dvae.streams import RandomStream, seed_of_part
 from pyro_dvae.training.adam import FusedAdam
@@ -63,6 +62,7 @@ class GradientSteps:
         averaging: float,
         annealing: int | None,
         initial_beta: float,
+        warmup: int,
         seed: int,
         compiled: bool | None,
         capture: bool,
@@ -72,7 +72,7 @@ class GradientSteps:
         has_beta = isinstance(elbo, DiscreteELBO) and elbo.has_beta
         if annealing is None:
             annealing = ANNEALING if has_beta else 0
-        training_settings(batch_size, learning_rate, averaging, annealing, initial_beta)
+        training_settings(batch_size, learning_rate, averaging, annealing, initial_beta, warmup)
         if annealing and not has_beta:
             raise ValueError(
                 f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
@@ -102,11 +102,11 @@ class GradientSteps:
         self._trial_rows = rows
         self.compiled = bool(compiled) and not self._means_are_shared
         self._backward = self._new_backward()
-        self.annealing, self.initial_beta, self.seed = annealing, initial_beta, seed
+        self.annealing, self.initial_beta = annealing, initial_beta
+        self.warmup, self.seed = warmup, seed
         self._together = begin_together(self, averaging=averaging, capture=capture)
         if capture:
-            is_same = needs_no_traces(vae, elbo, rows) and not isinstance(elbo, SnapshotELBO)
-            check_capture(self.device, self.data, is_same)
+            check_capture(self.device, self.data, elbo, needs_no_traces(vae, elbo, rows), warmup)
         self.capture = capture
         self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
         self.average = WeightAverage(vae, averaging, captured=capture)
@@ -232,6 +232,9 @@ class GradientSteps:
     def _take_step(self, index: Tensor) -> None:
         if self.annealing:
             self.elbo.beta = self.beta if self._beta is None else self._beta.fill_(self.beta)
+        if self.warmup:
+            done = self.epoch + (self.step + 1) / self.steps
+            self.optimizer.warmth = min(1.0, done / self.warmup)
         self.average.prepare()
         self._batch: tuple[Tensor, ...] = ()
         own = processes.portion(index)

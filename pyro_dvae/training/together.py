@@ -188,6 +188,7 @@ def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | No
         "batch_size": batch_size,
         "learning_rate": trainer.optimizer.param_groups[0]["lr"],
         "annealing": trainer.annealing,
+        "warmup": trainer.warmup,
         "seed": trainer.seed,
     }
     processes.agree({**alike, **settings})

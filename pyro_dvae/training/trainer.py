@@ -50,6 +50,9 @@ class Trainer(GradientSteps):
             until the decoder has learnt something. A guide that commits to codes earlier stays with
             bad ones. None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
+        warmup: the number of epochs over which the learning rate grows linearly from 0 to its
+            value. The first steps of Adam are large, and a guide that commits to codes in them
+            stays with bad ones.
         seed: the seed of the shuffling, of the random parts of the data, and of the draws of z.
             Each has a random stream of its own.
         compiled: compute the gradient of full batches by one graph, which `torch.compile` makes in
@@ -80,6 +83,7 @@ class Trainer(GradientSteps):
         averaging: float = TrainingSettings.averaging,
         annealing: int | None = TrainingSettings.annealing,
         initial_beta: float = TrainingSettings.initial_beta,
+        warmup: int = TrainingSettings.warmup,
         seed: int = TrainingSettings.seed,
         compiled: bool | None = TrainingSettings.compile,
         capture: bool = False,
@@ -95,6 +99,7 @@ class Trainer(GradientSteps):
             averaging=averaging,
             annealing=annealing,
             initial_beta=initial_beta,
+            warmup=warmup,
             seed=seed,
             compiled=compiled,
             capture=capture,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyro
 import pyro.distributions as dist
+import pyro.poutine as poutine
 import pytest
 import torch
 from oracle import exact_elbo, expected, gradient
@@ -16,9 +17,12 @@ from pyro.nn import PyroModule, pyro_method
 from torch import Tensor, nn
 from zoo import LIKELIHOODS, PLAIN, PROGRAMS, IndependentSites, cat, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import EnumeratedELBO, SnapshotELBO, Trainer
+from pyro_dvae import EnumeratedELBO, MLPDecoder, SnapshotELBO, Trainer
 from pyro_dvae.elbos import earlier_model
 from pyro_dvae.elbos.snapshot import at_codes, conditional_means
+from pyro_dvae.training.adam import FusedAdam
+from pyro_dvae.training.backward import Backward
+from pyro_dvae.training.together import StepTogether
 
 EXACT = {"atol": 1e-10, "rtol": 0}
 
@@ -74,6 +78,33 @@ def test_the_variance_of_the_guides_gradient_grows_with_the_age_of_the_snapshot(
         draws = torch.stack([step(elbo, vae, x) for _ in range(30)])
         sizes.append(draws[:, : sum(w.numel() for w in vae.encoder.parameters())].std(0).max())
     assert sizes[0] < 1e-12 < 1e-4 < sizes[1] < sizes[2]
+
+
+def test_scales_and_masks_count() -> None:
+    """Of a plate that subsamples, of `poutine.scale`, and of data that a mask leaves out."""
+    vae, x = tiny_vae(), tiny_data(6)
+    index, seen = torch.tensor([4, 1, 3]), torch.tensor([True, False, True])
+
+    class Part:
+        parameters = vae.parameters
+
+        @poutine.scale(scale=0.3)
+        def model(self, x: Tensor) -> None:
+            with pyro.plate("data", 6, subsample=index):
+                z = pyro.sample("z", vae.prior_codes())
+                with poutine.mask(mask=seen):
+                    pyro.sample("x", vae.decode(z), obs=x[index])
+
+        @poutine.scale(scale=0.3)
+        def guide(self, x: Tensor) -> None:
+            with pyro.plate("data", 6, subsample=index):
+                pyro.sample("z", vae.posterior(x[index]))
+
+    pyro.module("decoder", vae.decoder)
+    exact, found = step(EnumeratedELBO(), Part(), x), step(SnapshotELBO(), Part(), x)
+    num = sum(weight.numel() for weight in vae.encoder.parameters())
+    torch.testing.assert_close(found[:num], exact[:num], **EXACT)
+    assert exact[:num].abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("sizes", [(3,), (2, 3), (2, 3, 2), (3, 1, 2, 2, 3)])
@@ -228,7 +259,7 @@ def test_weights_in_pyros_store() -> None:
 COMPILED = pytest.param({"compiled": True}, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("options", [{}, COMPILED, {"prior": "mixture"}])
+@pytest.mark.parametrize("options", [{}, COMPILED, {"prior": "mixture"}, {"dropout": 0.4}])
 def test_a_saved_training_goes_on_alike(options: dict[str, Any]) -> None:
     """Between two snapshots, and in a batch that is shorter than the others."""
     compiled, x = options.get("compiled", False), tiny_data(7)
@@ -236,6 +267,7 @@ def test_a_saved_training_goes_on_alike(options: dict[str, Any]) -> None:
     def new() -> Trainer:
         torch.manual_seed(1)
         vae = make_vae(options.get("prior", "uniform"))
+        vae.decoder = MLPDecoder((4,), 2, 3, (5,), dropout=options.get("dropout", 0.0))
         elbo = SnapshotELBO(every=4, max_plate_nesting=1)
         return Trainer(vae, elbo, x, batch_size=3, compiled=compiled, **PLAIN)
 
@@ -269,6 +301,28 @@ def test_bfloat16_changes_the_draws_share_alone(likelihood: str) -> None:
         means.append((draws.mean(0), draws.std(0) / math.sqrt(30)))
     (a, sa), (b, sb) = means
     assert ((a - b).abs() <= 4.5 * (sa**2 + sb**2).sqrt() + 1e-4 * a.abs().max()).all()
+
+
+def test_a_subclass_has_the_snapshot_in_training_too() -> None:
+    """With an `advantage` of its own, which a step without traces obeys."""
+
+    class Without(SnapshotELBO):
+        def advantage(self, signal: Tensor) -> Tensor:
+            return torch.zeros_like(signal)
+
+    vae, x, elbo = tiny_vae(), tiny_data(3), Without(max_plate_nesting=1)
+    exact = step(EnumeratedELBO(), vae, x) / 3
+    backward = Backward(vae, elbo, FusedAdam([*vae.parameters()], 0.1), (x,))
+    backward((x,), torch.zeros((), dtype=torch.float32))
+    found = nn.utils.parameters_to_vector(weight.grad for weight in vae.encoder.parameters())
+    torch.testing.assert_close(found, exact[: len(found)], **EXACT)
+
+
+def test_processes_do_not_exchange_the_snapshot() -> None:
+    vae, x, elbo = tiny_vae(), tiny_data(3), SnapshotELBO()
+    elbo.loss(vae.model, vae.guide, x)
+    assert len(elbo.snapshot.weights)
+    assert StepTogether(FusedAdam([*vae.parameters()], 0.1), elbo)._means == []
 
 
 # --- What is refused ---

@@ -141,6 +141,22 @@ def test_obeys_hooks_and_options(change: Callable[[torch.optim.Adam], Any]) -> N
     assert not all(torch.equal(a, b) for a, b in zip(found, unchanged, strict=True))
 
 
+@pytest.mark.parametrize("hook", [False, True])  # with one, torch takes the step
+def test_warmth_is_a_factor_of_the_learning_rate(hook: bool) -> None:
+    results = []
+    for rate, warmth in ((0.04, 0.25), (0.01, 1.0)):
+        weights = make_weights([torch.float32])
+        optimizer = FusedAdam(weights, rate)
+        if hook:
+            optimizer.register_step_pre_hook(lambda *_: None)
+        optimizer.warmth = warmth
+        set_gradients(weights, 0)
+        optimizer.take_step(flag(False))
+        results.append(weights)
+        assert optimizer.param_groups[0]["lr"] == rate
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
 def test_gradients() -> None:
     weights = make_weights([torch.float32])
     optimizer = FusedAdam(weights, 0.01)

@@ -108,6 +108,15 @@ def test_beta_falls_to_its_own_and_is_given_back() -> None:
     assert (elbo.beta, trainer.beta) == (0.5, 1.25)
 
 
+def test_the_learning_rate_grows_over_the_epochs_of_warmup() -> None:
+    """Linearly, from its first part to all of it in the last step of these epochs."""
+    trainer = Trainer(tiny_vae(), RlooELBO(2), tiny_data(7), batch_size=3, warmup=2)
+    seen: list[float] = []
+    list(trainer.run(3, on_step=lambda *_: seen.append(trainer.optimizer.warmth)))
+    assert seen == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1, 1, 1, 1])
+    assert Trainer(tiny_vae(), RlooELBO(2), tiny_data(7)).optimizer.warmth == 1
+
+
 def test_annealing_needs_beta() -> None:
     with pytest.raises(ValueError, match="Expected an ELBO with beta to anneal; got Trace_ELBO"):
         next(fit(tiny_vae(), Trace_ELBO(), tiny_data(4), None, annealing=1))
