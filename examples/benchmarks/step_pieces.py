@@ -84,7 +84,7 @@ def with_log_prob(log_prob: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tra
 def autograd_of_all(_: Trainer) -> AbstractContextManager[None]:
     """The whole surrogate without traces, differentiated by autograd."""
 
-    def gradient(vae: Any, elbo: Any, args: Any) -> direct.OutputGradients:
+    def gradient(vae: Any, elbo: Any, args: Any, *, known: None) -> direct.OutputGradients:
         x, num = args[0], elbo.num_particles
         logits, log_p = vae.encode(x), vae.prior.logits.log_softmax(-1)
         log_q = logits.log_softmax(-1)
