@@ -217,7 +217,7 @@ def contenders(images: Tensor, hidden: tuple[int, int], compiled: bool) -> dict[
         "ours, RLOO 4, decoder at 1": partial(
             ours, images, hidden, RlooELBO(4, decoder_particles=1)
         ),
-        "ours, snapshot 2": lambda: ours(images, hidden, SnapshotELBO(2)),
+        "ours, snapshot 2": partial(ours, images, hidden, SnapshotELBO(2)),
         "plain SVI": lambda: plain_svi(images, hidden),
         "tutorial's, DataLoader": lambda: with_data_loader(images, hidden),
     }

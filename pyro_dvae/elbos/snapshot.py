@@ -37,9 +37,9 @@ class SnapshotELBO(RlooELBO):
     descent using predictive variance reduction"), for codes in place of data.
 
     The snapshot decodes all codes once per `every` steps. In each step, it scores each datum under
-    all codes. For the likelihoods of the library that is one matrix product. So it is meant for few
-    codes. At constant weights, as in `gradient_statistics`, the snapshot is the model itself, and
-    the guide's gradient is exact, which it is not in training.
+    all codes. So it is meant for few codes, and for a likelihood for which that is one matrix
+    product, such as Bernoulli. At constant weights, as in `gradient_statistics`, the snapshot is
+    the model itself, and the guide's gradient is exact, which it is not in training.
 
     If p(x|z) depends on more than the codes, such as on covariates of each datum, all codes are
     decoded in each step, which is slow.
@@ -74,17 +74,10 @@ class SnapshotELBO(RlooELBO):
         self.snapshot = Snapshot(every, max_codes, bfloat16=bfloat16)
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
-        """The terms of one run, and log p'(x|z) of the snapshot at all codes for the gradient.
-
-        Args:
-            model: a Pyro program.
-            guide: a Pyro program.
-            args: positional arguments of both.
-            kwargs: keyword arguments of both.
-        """
+        """See `DiscreteELBO`. A run with gradients also scores the data under the snapshot."""
         terms = super().terms(model, guide, args, kwargs)
         sites = {n: s for n, s in terms.pair.model_sites.items() if _is_data(s, terms.pair.plates)}
-        sizes = [site.code.shape[-2:] for site in _in_order(terms.pair)]
+        sizes = [site.logits.shape[-2:] for site in _in_order(terms.pair)]
         if sites and sizes:
             num_codes = math.prod(size**number for number, size in sizes)
             batch = terms.pair.plates.flat_sizes[1:]

@@ -300,6 +300,9 @@ def test_bfloat16_changes_the_draws_share_alone(likelihood: str) -> None:
         draws = torch.stack([step(elbo, vae, x) for _ in range(30)])
         means.append((draws.mean(0), draws.std(0) / math.sqrt(30)))
     (a, sa), (b, sb) = means
+    own = sum(weight.numel() for weight in vae.encoder.parameters())
+    rounds = bool(sb[:own].max() > 10 * sa[:own].max())  # in float32 r is nearly 0
+    assert rounds == (likelihood != "normal")  # whose log-density is no matrix product
     assert ((a - b).abs() <= 4.5 * (sa**2 + sb**2).sqrt() + 1e-4 * a.abs().max()).all()
 
 
