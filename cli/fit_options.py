@@ -177,6 +177,13 @@ WarmupOption = Annotated[
         help="The number of epochs over which the learning rate grows linearly from 0 to --lr."
     ),
 ]
+CooldownOption = Annotated[
+    int,
+    training(
+        help="The number of last epochs over which the learning rate falls linearly to 0. A run "
+        "that is resumed for more epochs goes back to --lr first."
+    ),
+]
 FreeBitsOption = Annotated[
     float,
     training(

@@ -18,7 +18,7 @@ _RENAMED = {
 }
 _SAME = """
     ais ais_data alpha annealing as_bits averaging baseline batch_size beta bfloat16
-    binarize channels columns compile
+    binarize channels columns compile cooldown
     data data_dir dates decoder decoder_particles device drop drop_copies dropout
     encoder epochs estimator exact format
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label

@@ -33,11 +33,12 @@ def at_least(what: str, value: int, least: int) -> None:
 
 def training_settings(
     batch_size: int,
-    learning_rate: float,
     averaging: float,
     annealing: int,
     initial_beta: float,
+    learning_rate: float,
     warmup: int,
+    cooldown: int,
 ) -> None:
     """Raise a ValueError unless `Trainer` accepts these settings."""
     at_least("batch size", batch_size, 1)
@@ -51,6 +52,7 @@ def training_settings(
     if not 0 <= initial_beta < math.inf:
         raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 4.")
     at_least("epochs of warm-up", warmup, 0)
+    at_least("epochs of cool-down", cooldown, 0)
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:

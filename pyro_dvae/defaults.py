@@ -65,6 +65,8 @@ class TrainingSettings:
     """The weight of the KL term before the first step, where it is annealed."""
     warmup: int = 0
     """The number of epochs over which the learning rate grows linearly from 0 to its value."""
+    cooldown: int = 0
+    """The number of last epochs over which the learning rate falls linearly to 0."""
     validation: float | str = VALIDATION_SHARE
     """What is kept apart of the training data for the validation ELBO: a share (below 1) or a
     number of them, 0 for none, or the path of a file with other data. Where it is left out, at

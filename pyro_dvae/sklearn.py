@@ -80,6 +80,7 @@ class CategoricalVAE(TableEstimator):
         initial_beta: the weight of the KL term before the first step, where it is annealed; None
             for 4.
         warmup: the number of epochs over which the learning rate grows linearly from 0.
+        cooldown: the number of last epochs over which it falls linearly to 0.
         start: where the weights come from: "random"; or "mixture", for one latent, from a mixture
             that EM fits. None for a mixture where num_latents is 1 and there are fewer than 5
             training rows per category.
@@ -147,6 +148,7 @@ class CategoricalVAE(TableEstimator):
         annealing: int | None = None,
         initial_beta: float | None = None,
         warmup: int = RunSettings.warmup,
+        cooldown: int = RunSettings.cooldown,
         start: str | None = None,
         validation: float | None = None,
         binarize: str | None = None,
@@ -181,6 +183,7 @@ class CategoricalVAE(TableEstimator):
         self.annealing = annealing
         self.initial_beta = initial_beta
         self.warmup = warmup
+        self.cooldown = cooldown
         self.start = start
         self.validation = validation
         self.binarize = binarize

@@ -101,11 +101,12 @@ class Config(RunSettings):
         self._check_estimator()
         training_settings(
             self.batch_size,
-            self.learning_rate,
             self.averaging,
             self.annealing or 0,
             self.initial_beta,
+            self.learning_rate,
             self.warmup,
+            self.cooldown,
         )
         self._set("hidden", tuple(self.hidden))  # JSON has lists
 
@@ -221,9 +222,9 @@ class Config(RunSettings):
     @property
     def training(self) -> dict[str, Any]:
         """The settings that `Trainer` and `fit` take, by the names of their arguments."""
-        names = ("batch_size", "learning_rate", "averaging", "initial_beta", "warmup", "seed")
-        options = {name: getattr(self, name) for name in (*names, "bfloat16")}
-        return options | {"annealing": self.annealing, "compiled": self.compile}
+        names = ("batch_size", "averaging", "annealing", "initial_beta", "learning_rate", "warmup")
+        options = {name: getattr(self, name) for name in (*names, "cooldown", "seed", "bfloat16")}
+        return options | {"compiled": self.compile}
 
 
 @cache

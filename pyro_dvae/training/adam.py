@@ -33,12 +33,12 @@ class FusedAdam(torch.optim.Adam):
         super().__init__(weights, learning_rate, fused=self._is_fused)
         self._is_plain = self._is_fused and len({weight.dtype for weight in weights}) == 1
         self.weights = list(weights)
-        self.warmth = 1.0
+        self.factor = 1.0
         """The factor of the learning rate in the next step."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for copies and pickles, since torch's method leaves out attributes of ours."""
-        own = {name: vars(self)[name] for name in ("_is_fused", "_is_plain", "weights", "warmth")}
+        own = {name: vars(self)[name] for name in ("_is_fused", "_is_plain", "weights", "factor")}
         return {**super().__getstate__(), **own}
 
     @property
@@ -87,7 +87,7 @@ class FusedAdam(torch.optim.Adam):
                 [state["exp_avg_sq"] for state in states],
                 [],
                 steps,
-                lr=group["lr"] * self.warmth,
+                lr=group["lr"] * self.factor,
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
                 weight_decay=0.0,
@@ -98,14 +98,14 @@ class FusedAdam(torch.optim.Adam):
             )
 
     def _step_of_torch(self) -> None:
-        rates = [(group, group["lr"], group["lr"] * self.warmth) for group in self.param_groups]
-        for group, _, warmed in rates:
-            group["lr"] = warmed
+        rates = [(group, group["lr"], group["lr"] * self.factor) for group in self.param_groups]
+        for group, _, scaled in rates:
+            group["lr"] = scaled
         try:
             self.step()
         finally:
-            for group, rate, warmed in rates:
-                if group["lr"] is warmed:  # a hook may have set another one
+            for group, rate, scaled in rates:
+                if group["lr"] is scaled:  # a hook may have set another one
                     group["lr"] = rate
 
     def _is_changed(self) -> bool:

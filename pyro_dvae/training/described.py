@@ -28,6 +28,7 @@ def description(trainer: Trainer) -> str:
         averaging=trainer.average.decay,
         annealing=trainer.annealing,
         warmup=trainer.warmup,
+        cooldown=trainer.cooldown,
         seed=trainer.seed,
     )
     return (

@@ -42,3 +42,19 @@ def describe_failure(vae: DiscreteVAE, x: Tensor, labels: Tensor | None = None) 
         if weight.grad is not None and not weight.grad.isfinite().all():
             return f"the gradient of {name}"
     return None
+
+
+def not_finite(what: str, step: int, steps: int, epoch: int) -> FloatingPointError:
+    """The error of a step that was not taken.
+
+    Args:
+        what: where NaN or infinity is.
+        step: the number of the step in its epoch.
+        steps: the steps of an epoch.
+        epoch: the number of the epoch.
+    """
+    return FloatingPointError(
+        f"Expected a finite loss and gradient; got NaN or infinity in {what}, at step {step} of "
+        f"{steps} of epoch {epoch}; the step was not taken. Lower the learning rate, or look at "
+        "the range of the data."
+    )

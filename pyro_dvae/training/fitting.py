@@ -45,6 +45,7 @@ def fit(
     annealing: int | None = TrainingSettings.annealing,
     initial_beta: float = TrainingSettings.initial_beta,
     warmup: int = TrainingSettings.warmup,
+    cooldown: int = TrainingSettings.cooldown,
     start: str | None = TrainingSettings.start,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
@@ -108,6 +109,9 @@ def fit(
         warmup: the number of epochs over which the learning rate grows linearly from 0 to its
             value. The first steps of Adam are large, and a guide that commits to codes in them
             stays with bad ones.
+        cooldown: the number of the last of `epochs` over which the learning rate falls linearly to
+            0, which takes the noise of the last steps out of the weights. A training that stops
+            early may not come to it.
         start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
             EM fits to the training data, see `start_from_mixture`. None takes a mixture where vae
             has one latent and the ELBO is a `MarginalELBO`, if there are fewer than 5 training
@@ -153,6 +157,7 @@ def fit(
         annealing=recipe["annealing"] if annealing is None else annealing,
         initial_beta=initial_beta,
         warmup=warmup,
+        cooldown=cooldown,
         seed=seed,
         compiled=compiled,
         capture=capture,

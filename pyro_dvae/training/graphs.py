@@ -115,7 +115,12 @@ def record(
 
 
 def check_capture(
-    device: torch.device, data: TrainingData, elbo: Any, needs_no_traces: bool, warmup: int
+    device: torch.device,
+    data: TrainingData,
+    elbo: Any,
+    needs_no_traces: bool,
+    warmup: int,
+    cooldown: int,
 ) -> None:
     """Refuse what cannot be recorded, before the first step.
 
@@ -125,6 +130,7 @@ def check_capture(
         elbo: the ELBO.
         needs_no_traces: the result of `backward.needs_no_traces` for the model and the ELBO.
         warmup: the number of epochs in which the learning rate grows.
+        cooldown: the number of epochs in which it falls.
 
     Raises:
         ValueError: the device is no CUDA device, a step needs Pyro's traces, or the data are
@@ -141,11 +147,12 @@ def check_capture(
             "Use ReinforceELBO or RlooELBO with a mean-field guide and a uniform or learned prior, "
             "or capture=False."
         )
-    if warmup:
-        raise ValueError(
-            f"Expected warmup=0 to capture the step, since the learning rate is recorded; got "
-            f"{warmup}. Leave it out, or use capture=False."
-        )
+    for name, epochs in {"warmup": warmup, "cooldown": cooldown}.items():
+        if epochs:
+            raise ValueError(
+                f"Expected {name}=0 to capture the step, since the learning rate is recorded; got "
+                f"{epochs}. Leave it out, or use capture=False."
+            )
     if isinstance(data, OrderedData):
         raise ValueError(
             f"Expected data on the device to capture the step; got {type(data).__name__}, which "

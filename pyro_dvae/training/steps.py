@@ -32,9 +32,10 @@ from pyro_dvae.training.batches import (
     training_data,
 )
 from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
-from pyro_dvae.training.failures import describe_failure
+from pyro_dvae.training.failures import describe_failure, not_finite
 from pyro_dvae.training.graphs import CapturedStep, check_capture
 from pyro_dvae.training.precision import Bfloat16
+from pyro_dvae.training.schedules import annealed, rate_factor
 from pyro_dvae.training.together import begin_together, first_told
 from pyro_dvae.vae import DiscreteVAE
 
@@ -63,6 +64,7 @@ class GradientSteps:
         annealing: int | None,
         initial_beta: float,
         warmup: int,
+        cooldown: int,
         seed: int,
         compiled: bool | None,
         capture: bool,
@@ -70,9 +72,9 @@ class GradientSteps:
     ) -> None:
         check_weights(vae, "a model")
         has_beta = isinstance(elbo, DiscreteELBO) and elbo.has_beta
-        if annealing is None:
-            annealing = ANNEALING if has_beta else 0
-        training_settings(batch_size, learning_rate, averaging, annealing, initial_beta, warmup)
+        annealing = ANNEALING * has_beta if annealing is None else annealing
+        rates = (learning_rate, warmup, cooldown)
+        training_settings(batch_size, averaging, annealing, initial_beta, *rates)
         if annealing and not has_beta:
             raise ValueError(
                 f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
@@ -103,10 +105,11 @@ class GradientSteps:
         self.compiled = bool(compiled) and not self._means_are_shared
         self._backward = self._new_backward()
         self.annealing, self.initial_beta = annealing, initial_beta
-        self.warmup, self.seed = warmup, seed
+        self.warmup, self.cooldown, self.seed = warmup, cooldown, seed
         self._together = begin_together(self, averaging=averaging, capture=capture)
         if capture:
-            check_capture(self.device, self.data, elbo, needs_no_traces(vae, elbo, rows), warmup)
+            no_traces = needs_no_traces(vae, elbo, rows)
+            check_capture(self.device, self.data, elbo, no_traces, warmup, cooldown)
         self.capture = capture
         self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
         self.average = WeightAverage(vae, averaging, captured=capture)
@@ -114,8 +117,8 @@ class GradientSteps:
         self.shuffling = torch.Generator().manual_seed(seed)
         self.check_every = 100 if self.device.type == "cuda" else self.check_every
 
-        self.epoch = self.step = 0
-        """Epochs completed, and steps of the epoch."""
+        self.epoch = self.step = self.last_epoch = 0
+        """Epochs completed, steps of the epoch, and the epochs to complete."""
         # These tensors keep their memory, because a captured step writes into it.
         self.total = torch.zeros((), device=self.device)
         self._num_good = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -223,18 +226,19 @@ class GradientSteps:
                     self.elbo.beta = self.final_beta
 
     @property
+    def _done(self) -> float:
+        return self.epoch + self.step / self.steps
+
+    @property
     def beta(self) -> float:
         """The weight of the KL term in the next step."""
-        done = self.epoch + self.step / self.steps
-        left = max(0.0, 1 - done / self.annealing) if self.annealing else 0.0
-        return self.final_beta + left * (self.initial_beta - self.final_beta)
+        return annealed(self._done, self.annealing, self.initial_beta, self.final_beta)
 
     def _take_step(self, index: Tensor) -> None:
         if self.annealing:
             self.elbo.beta = self.beta if self._beta is None else self._beta.fill_(self.beta)
-        if self.warmup:
-            done = self.epoch + (self.step + 1) / self.steps
-            self.optimizer.warmth = min(1.0, done / self.warmup)
+        spans = self._done + 1 / self.steps, self.last_epoch - self._done
+        self.optimizer.factor = rate_factor(*spans, self.warmup, self.cooldown)
         self.average.prepare()
         self._batch: tuple[Tensor, ...] = ()
         own = processes.portion(index)
@@ -293,8 +297,4 @@ class GradientSteps:
             raise self._not_finite(int(self._num_good) + 1, first_told(why))
 
     def _not_finite(self, step: int, what: str) -> FloatingPointError:
-        return FloatingPointError(
-            f"Expected a finite loss and gradient; got NaN or infinity in {what}, at step {step} "
-            f"of {self.steps} of epoch {self.epoch + 1}; the step was not taken. Lower the "
-            "learning rate, or look at the range of the data."
-        )
+        return not_finite(what, step, self.steps, self.epoch + 1)

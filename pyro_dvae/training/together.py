@@ -189,6 +189,7 @@ def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | No
         "learning_rate": trainer.optimizer.param_groups[0]["lr"],
         "annealing": trainer.annealing,
         "warmup": trainer.warmup,
+        "cooldown": trainer.cooldown,
         "seed": trainer.seed,
     }
     processes.agree({**alike, **settings})

@@ -51,8 +51,9 @@ class Trainer(GradientSteps):
             bad ones. None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
         warmup: the number of epochs over which the learning rate grows linearly from 0 to its
-            value. The first steps of Adam are large, and a guide that commits to codes in them
-            stays with bad ones.
+            value. A guide that commits to codes in the first, large steps of Adam stays with them.
+        cooldown: the number of the last of `epochs` of `run` over which the learning rate falls
+            linearly to 0. A training that goes on for more epochs goes back to the whole rate.
         seed: the seed of the shuffling, of the random parts of the data, and of the draws of z.
             Each has a random stream of its own.
         compiled: compute the gradient of full batches by one graph, which `torch.compile` makes in
@@ -84,6 +85,7 @@ class Trainer(GradientSteps):
         annealing: int | None = TrainingSettings.annealing,
         initial_beta: float = TrainingSettings.initial_beta,
         warmup: int = TrainingSettings.warmup,
+        cooldown: int = TrainingSettings.cooldown,
         seed: int = TrainingSettings.seed,
         compiled: bool | None = TrainingSettings.compile,
         capture: bool = False,
@@ -100,6 +102,7 @@ class Trainer(GradientSteps):
             annealing=annealing,
             initial_beta=initial_beta,
             warmup=warmup,
+            cooldown=cooldown,
             seed=seed,
             compiled=compiled,
             capture=capture,
@@ -178,6 +181,7 @@ class Trainer(GradientSteps):
         clock: Callable[[], float],
         on_step: Callable[[int, int], None] | None,
     ) -> Generator[EpochRecord, None, None]:
+        self.last_epoch = epochs
         while not self.is_over(epochs, patience) and self.seconds <= max_seconds:
             start = clock() - self.seconds
             self.shuffling.set_state(self.order)  # a run may begin in the middle of an epoch

@@ -44,7 +44,7 @@ class _Stop(Exception):
     pass
 
 
-def train_steps(target: Trainer, num_steps: int) -> None:
+def train_steps(target: Trainer, num_steps: int, epochs: int = 10) -> None:
     """Train until some step of the third epoch or so, as an interrupted run does."""
     left = [num_steps]
 
@@ -54,7 +54,7 @@ def train_steps(target: Trainer, num_steps: int) -> None:
             raise _Stop
 
     with pytest.raises(_Stop):
-        list(target.run(10, on_step=on_step))
+        list(target.run(epochs, on_step=on_step))
 
 
 def through_json(state: TrainingState) -> TrainingState:
@@ -96,6 +96,17 @@ def test_any_step_is_a_place_to_continue_from(estimator: str, num_steps: int) ->
     records = list(second.run(4))
     assert same(whole, second)
     assert [record.train_elbo for record in records] == uninterrupted[4 - len(records) :]
+
+
+@pytest.mark.parametrize("num_steps", [1, 13])
+def test_a_falling_learning_rate_continues(num_steps: int) -> None:
+    """It depends on the number of epochs that `run` is asked for, so the same one is."""
+    whole, first, second = (trainer(cooldown=3) for _ in range(3))
+    list(whole.run(4))
+    train_steps(first, num_steps, epochs=4)
+    second.load_state_dict(through_json(first.state_dict()))
+    list(second.run(4))
+    assert same(whole, second)
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

@@ -30,6 +30,7 @@ from pyro_dvae import (
     with_prior,
 )
 from pyro_dvae.training.batches import TensorData
+from pyro_dvae.training.schedules import rate_factor
 
 EXACT = {"atol": 1e-10, "rtol": 0}
 
@@ -112,9 +113,36 @@ def test_the_learning_rate_grows_over_the_epochs_of_warmup() -> None:
     """Linearly, from its first part to all of it in the last step of these epochs."""
     trainer = Trainer(tiny_vae(), RlooELBO(2), tiny_data(7), batch_size=3, warmup=2)
     seen: list[float] = []
-    list(trainer.run(3, on_step=lambda *_: seen.append(trainer.optimizer.warmth)))
+    list(trainer.run(3, on_step=lambda *_: seen.append(trainer.optimizer.factor)))
     assert seen == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1, 1, 1, 1])
-    assert Trainer(tiny_vae(), RlooELBO(2), tiny_data(7)).optimizer.warmth == 1
+    assert Trainer(tiny_vae(), RlooELBO(2), tiny_data(7)).optimizer.factor == 1
+
+
+def test_the_learning_rate_falls_over_the_last_epochs() -> None:
+    """Linearly, and its last step is not 0. Further epochs begin with the whole rate again."""
+    trainer = Trainer(tiny_vae(), RlooELBO(2), tiny_data(7), batch_size=3, cooldown=2)
+    seen: list[float] = []
+
+    def note(*_: int) -> None:
+        seen.append(trainer.optimizer.factor)
+
+    falling = [6 / 6, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    for epochs in (3, 6):
+        list(trainer.run(epochs, on_step=note))
+        assert seen[-9:] == pytest.approx([1, 1, 1, *falling])
+
+
+@pytest.mark.parametrize(
+    ("warmup", "cooldown", "factors"),
+    [(2, 2, [0.25, 0.75, 1, 0.75, 0.25]), (4, 4, [0.125, 0.375, 0.5, 0.375, 0.125])],
+)
+def test_the_learning_rate_grows_and_falls(
+    warmup: int, cooldown: int, factors: list[float]
+) -> None:
+    """Of four epochs, at five times; where the two overlap, the smaller one counts."""
+    times = (0.5, 1.5, 2, 2.5, 3.5)
+    found = [rate_factor(time, 4 - time, warmup, cooldown) for time in times]
+    assert found == pytest.approx(factors)
 
 
 def test_annealing_needs_beta() -> None:
