@@ -42,13 +42,17 @@ class EnumeratedELBO(SummedELBO):
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
         """Expectations of the terms over all codes, in the shape of one particle."""
+        centres: list[Tensor] = []  # of the first chunk, for all of them
 
         def expect(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
             parts = (terms.log_likelihood, terms.kl, terms.penalty)
             log_q = log_codes(terms.pair, summed)
+            flat = [_flat(terms, log_q, part) for part in parts]
+            if not centres:
+                centres.extend(_centre(*part) for part in flat)
             return tuple(
-                expectation(log_code.exp(), value, 0)
-                for log_code, value in (_flat(terms, log_q, part) for part in parts)
+                _centred(log_code.exp(), value, centre)
+                for (log_code, value), centre in zip(flat, centres, strict=True)
             )
 
         chunks, pair = self.sums(expect, model, guide, args, kwargs)
@@ -128,6 +132,22 @@ class MarginalELBO(SummedELBO):
         nothing = torch.zeros_like(log_marginal)
         scale = self.loss_scale(pair)
         return Terms(log_marginal, nothing, nothing, log_guide, nothing, scale, pair)
+
+
+@torch.no_grad()
+def _centre(log_q: Tensor, value: Tensor) -> Tensor:
+    """E_q[value] over the codes of a chunk, (1, *batch); 0 where it is not finite."""
+    mean = expectation(log_q.softmax(0), value, 0)
+    return mean.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _centred(q: Tensor, value: Tensor, centre: Tensor) -> Tensor:
+    """sum_z q(z) value(z), whose gradient in q is value - centre.
+
+    Over all codes sum_z q(z) is 1, so that the gradient in the guide's weights is the same. But
+    values have hundreds of nats in common, whose rounding can exceed what the guide learns from.
+    """
+    return expectation(q, value - centre, 0) + centre * q.detach().sum(0)
 
 
 def log_codes(pair: Pair, summed: Collection[str]) -> Tensor:

@@ -158,3 +158,25 @@ def test_marginal_trains_the_guide_towards_the_posterior() -> None:
         gaps.append(marginal - bound)
     assert min(gaps) > -1e-9  # no ELBO exceeds log p(x)
     assert gaps[-1] < 0.5 * max(gaps)
+
+
+@pytest.mark.parametrize("chunk_size", [2, 100])
+def test_what_all_codes_have_in_common_is_not_rounded_into_the_guide(chunk_size: int) -> None:
+    """Values of a million nats that differ by a few: whole numbers, which floats hold exactly."""
+    logits = torch.tensor([0.5, -1.0, 0.25, 2.0, 0.0], requires_grad=True)
+    gains = torch.tensor([3.0, -1.0, 0.0, 2.0, 7.0])
+
+    def model() -> None:
+        z = pyro.sample("z", dist.OneHotCategorical(logits=torch.zeros(5)))
+        pyro.factor("gain", 2.0**20 + z @ gains)
+
+    def guide() -> None:
+        pyro.sample("z", dist.OneHotCategorical(logits=logits))
+
+    elbo = EnumeratedELBO(chunk_size=chunk_size, analytic_kl=True)
+    (found,) = torch.autograd.grad(-elbo.differentiable_loss(model, guide), logits)
+    q = logits.detach().softmax(0)
+    values = gains - q.log()
+    wanted = q * (values - (q * values).sum())
+    # The rounding of 7 nats, where that of a million would be 1e-10.
+    torch.testing.assert_close(found, wanted, atol=1e-14, rtol=0)
