@@ -78,14 +78,7 @@ class JsaELBO(WakeSleepELBO):
         return self.kept.at_rows(numbers, total)
 
     def terms(self, model: Program, guide: Program, args: Any, kwargs: Any) -> Terms:
-        """The terms of one run, in which the first particle is the kept code where there is one.
-
-        Args:
-            model: a Pyro program.
-            guide: a Pyro program.
-            args: positional arguments of both.
-            kwargs: keyword arguments of both.
-        """
+        """See `DiscreteELBO`. The first particle is the kept code, where there is one."""
         if self.kept.columns is None and len(self.kept.codes):  # loaded from a state
             self.kept.find_columns(trial_run(model, guide, args, kwargs))
         return super().terms(model, guide, args, kwargs)
