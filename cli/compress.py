@@ -101,7 +101,7 @@ def compress(
     The data are bits, levels, counts, or tables of these. The probable ones take few bits. The
     same run decompresses them. It needs constriction: pip install 'pyro-dvae[codec]'.
 
-    Example: pdvae compress runs/mnist-d4k8-rloo-1 test --as-bits -o digits.pdv
+    Example: pdvae compress runs/mnist-d4k8-snapshot-1 test --as-bits -o t.pdv
     """
     folder, data = _run_and(inputs, "data")
     file_for(output, (".pdv",), force)
@@ -161,7 +161,7 @@ def decompress(
     The values, their type and their shape are the same. A damaged file, another model, or a machine
     that computes other probabilities is told in one line, and nothing is written.
 
-    Example: pdvae decompress runs/mnist-d4k8-rloo-1 digits.pdv -o digits.npy
+    Example: pdvae decompress runs/mnist-d4k8-snapshot-1 t.pdv -o t.npy
     """
     folder, path = _run_and(inputs, ".pdv file")
     file_for(output, (".npy", ".npz", ".csv"), force)

@@ -61,7 +61,7 @@ def decode(
 
     The order of the codes is kept, and so are the columns index, row, id and label beside them.
 
-    Example: pdvae decode runs/mnist-d4k8-rloo-1 codes.csv -o images.npz
+    Example: pdvae decode runs/mnist-d4k8-snapshot-1 codes.csv -o images.npz
     """
     if len(inputs) > 2:
         fail(f"Expected a run and a file of codes; got {len(inputs)} names. Leave out the rest.")

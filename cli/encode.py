@@ -51,7 +51,7 @@ def encode(
     number of the row in the data of the run, from 0, and its name and its class if it has them.
     The encoder computes q(z|x), unless --refine or --posterior names a better one.
 
-    Example: pdvae encode runs/mnist-d4k8-rloo-1 --data test -o codes.csv
+    Example: pdvae encode runs/mnist-d4k8-snapshot-1 --data test -o codes.csv
     """
     file_for(output, (".csv", ".npz"), force)
     with user_errors():

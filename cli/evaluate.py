@@ -119,7 +119,7 @@ def evaluate(
     q(z|x), could gain; and how much each latent tells about the data. The figures of a part are
     stored for pdvae compare, those of a file are not, nor those of another --posterior.
 
-    Example: pdvae evaluate runs/mnist-d4k8-rloo-1 --split test
+    Example: pdvae evaluate runs/mnist-d4k8-snapshot-1 --split test
     """
     with user_errors():
         import pyro_dvae

@@ -47,7 +47,7 @@ def explore(
     write a row, and see its code, q(z|x) and the parts of its ELBO; walk from one code to another;
     draw samples. It needs Gradio: pip install 'pyro-dvae[explore]'. Ctrl-C ends it.
 
-    Example: pdvae explore runs/mnist-d4k8-rloo-1
+    Example: pdvae explore runs/mnist-d4k8-snapshot-1
     """
     with user_errors():
         from pyro_dvae.explorer import MissingGradio, serve

@@ -44,7 +44,7 @@ def export(
     data, what the parameters mean, and what the prior is. The files are compared with the run
     before the folder is there.
 
-    Example: pdvae export runs/mnist-d4k8-rloo-1 -o exported
+    Example: pdvae export runs/mnist-d4k8-snapshot-1 -o exported
     """
     with user_errors():
         from pyro_dvae.exporting import SIZES, TOLERANCE, MissingOnnx, export_run

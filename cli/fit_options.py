@@ -15,7 +15,7 @@ NewRunArgument = Annotated[
     Path | None,
     typer.Argument(
         help="The new folder for the run. If left out: a folder in runs/ whose name tells the "
-        "data, D, K and the estimator, such as runs/mnist-d4k8-rloo-1."
+        "data, D, K and the estimator, such as runs/mnist-d4k8-snapshot-1."
     ),
 ]
 
@@ -118,8 +118,8 @@ EstimatorOption = Annotated[
         "nvil, rloo, snapshot, disarm, carms, arsm, local-expectation, sum-first, rebar, relax, "
         "vimco, rws, jsa, straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, "
         "reinmax, reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. If left out: "
-        "marginal for few data with few codes, reinmax for many data with more than 65,536 codes, "
-        "else rloo. "
+        "marginal for few data with few codes; for many data, snapshot with at most 4,096 codes "
+        "and the parts that are the defaults, reinmax with more than 65,536 codes; else rloo. "
         "The README of pyro_dvae/elbos explains them.",
     ),
 ]
@@ -174,14 +174,20 @@ InitialBetaOption = Annotated[
 WarmupOption = Annotated[
     int,
     training(
-        help="The number of epochs over which the learning rate grows linearly from 0 to --lr."
+        help="The number of epochs over which the learning rate grows linearly from 0 to --lr. If "
+        "left out: 0; but for many data and the estimator snapshot as many as make 500 steps, at "
+        "most a fiftieth of --epochs, and at least 1.",
+        show_default=False,
     ),
 ]
 CooldownOption = Annotated[
     int,
     training(
         help="The number of last epochs over which the learning rate falls linearly to 0. A run "
-        "that is resumed for more epochs goes back to --lr first."
+        "that is resumed for more epochs goes back to --lr first. If left out: 0; but half of "
+        "--epochs for many data, the estimator snapshot and 20,000 steps or more, unless "
+        "--patience is named.",
+        show_default=False,
     ),
 ]
 FreeBitsOption = Annotated[
@@ -189,6 +195,24 @@ FreeBitsOption = Annotated[
     training(
         help="A number of nats. The gradient leaves out the KL of each latent whose KL is below "
         "it. No figure that is reported depends on it."
+    ),
+]
+PatienceOption = Annotated[
+    int,
+    training(
+        help="The training stops after this many epochs without a better validation ELBO. With 0 "
+        "it never stops early. If left out: 0 where the learning rate falls in the last epochs, "
+        "else 10, or as many as make 1,500 steps.",
+        show_default=False,
+    ),
+]
+LearningRateOption = Annotated[
+    float,
+    training(
+        "--lr",
+        help="The learning rate of the optimiser, which is Adam. If left out: 0.003 for few data; "
+        "else 0.002 for the estimator snapshot, and 0.001 for others.",
+        show_default=False,
     ),
 ]
 AveragingOption = Annotated[

@@ -57,7 +57,7 @@ def impute(
     Each is replaced by what the model says of it, given the values of its row that are there. These
     stay as they are. The model may have been trained on complete data.
 
-    Example: pdvae impute runs/birds-d4k8-rloo-1 --data birds.csv -o filled.csv
+    Example: pdvae impute runs/birds --data birds.csv -o filled.csv
     """
     file_for(output, (".csv", ".npy"), force)
     with user_errors():

@@ -31,7 +31,7 @@ def info(
 
     All files of the run are read. If one is damaged, its name is printed and the exit status is 1.
 
-    Example: pdvae info runs/mnist-d4k8-rloo-1
+    Example: pdvae info runs/mnist-d4k8-snapshot-1
     """
     with user_errors():
         from pyro_dvae.runs import CONFIG, newest_run, read_config

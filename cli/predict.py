@@ -58,7 +58,7 @@ def predict(
     The log score is the mean of log p(column | rest). It is compared with that of p(column), for
     which nothing of the row is known. The column may be missing in the data.
 
-    Example: pdvae predict runs/birds-d4k8-rloo-1 --column species
+    Example: pdvae predict runs/birds --column species
     """
     if output is not None:
         file_for(output, (".csv",), force)

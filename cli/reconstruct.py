@@ -79,7 +79,7 @@ def reconstruct(
     at their codes, and draws from p(x|z). A .csv file has the columns of the table, and beside them
     what the model makes of each: means, and the most probable categories.
 
-    Example: pdvae reconstruct runs/mnist-d4k8-rloo-1 -n 12 -o images.png
+    Example: pdvae reconstruct runs/mnist-d4k8-snapshot-1 -n 12 -o images.png
     """
     is_picture = output.suffix.lower() == ".png"
     if num is not None and not 1 <= num <= (_MOST if is_picture else num):

@@ -45,7 +45,7 @@ def report(
     the gaps to log p(x), what each latent and each category tells, codes to click through,
     reconstructions, samples, the most surprising data, and warnings with what to do.
 
-    Example: pdvae report runs/mnist-d4k8-rloo-1 -o report.html
+    Example: pdvae report runs/mnist-d4k8-snapshot-1 -o report.html
     """
     file_for(output, (".html", ".htm"), force)
     with user_errors():

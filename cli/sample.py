@@ -68,7 +68,7 @@ def sample(
 
     Codes are drawn from the prior, and the decoder turns them into data.
 
-    Example: pdvae sample runs/mnist-d4k8-rloo-1 -n 64 -o grid.png
+    Example: pdvae sample runs/mnist-d4k8-snapshot-1 -n 64 -o grid.png
     """
     if not 1 <= num <= _MOST:
         fail(f"Expected at least 1 image, and at most {_MOST}; got {num}. Change -n.")

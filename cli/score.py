@@ -131,7 +131,7 @@ def score(
     data that are scored, and its row those of the file of the run, both from 0. With --refine or
     --posterior, the score is the ELBO, or the bound, of a better q(z|x) than the encoder's.
 
-    Example: pdvae score runs/mnist-d4k8-rloo-1 --by ratio -o scores.csv
+    Example: pdvae score runs/mnist-d4k8-snapshot-1 --by ratio -o scores.csv
     """
     _check(by, bound, explain, output, force)
     with user_errors():

@@ -61,7 +61,7 @@ def fit_prior(
     The encoder, the decoder, the likelihood and the guide of the new run are those of the trained
     run, which does not change.
 
-    Example: pdvae fit-prior runs/mnist-d4k8-rloo-1 --prior autoregressive
+    Example: pdvae fit-prior runs/mnist-d4k8-snapshot-1 --prior autoregressive
     """
     trackers = trackers_of(track, False)
     with user_errors():
@@ -116,7 +116,7 @@ def fit_guide(
     is, and the ELBO comes nearer to it. Where all codes can be summed, the gradient is exact. The
     trained run does not change.
 
-    Example: pdvae fit-guide runs/mnist-d4k8-rloo-1
+    Example: pdvae fit-guide runs/mnist-d4k8-snapshot-1
     """
     trackers = trackers_of(track, False)
     with user_errors():

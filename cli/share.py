@@ -76,7 +76,7 @@ def push(
     levels, classes and files are: a line says which. An upload needs pip install 'pyro-dvae[hub]',
     and hf auth login.
 
-    Example: pdvae push runs/mnist-d4k8-rloo-1 -o shared --license apache-2.0
+    Example: pdvae push runs/mnist-d4k8-snapshot-1 -o shared --license mit
     """
     if (to is None) == (output is None):
         fail("Expected --to OWNER/NAME or -o FOLDER; got both or neither. Name one of them.")

@@ -81,7 +81,7 @@ def traverse(
     them: the mean of each column, or the frequency of each of its levels. A row of a table counts
     for a category by the exact p(z|x), where that is cheap, or by the q(z|x) of --posterior.
 
-    Example: pdvae traverse runs/mnist-d4k8-rloo-1 --index 3 -o traverse.png
+    Example: pdvae traverse runs/mnist-d4k8-snapshot-1 --index 3 -o traverse.png
     """
     file_for(output, (".png", ".csv"), force)
     with user_errors():

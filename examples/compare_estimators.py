@@ -53,6 +53,8 @@ def train(name: str, args: argparse.Namespace) -> dict[str, Any]:
         averaging=args.averaging,
         annealing=config.annealing or 0,
         initial_beta=config.initial_beta,
+        warmup=args.warmup,
+        cooldown=0,
         seed=args.seed,
         compiled=False,
     ):
@@ -128,6 +130,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch-size", type=int, default=Config.batch_size)
     parser.add_argument("--lr", type=float, default=Config.learning_rate)
+    parser.add_argument("--warmup", type=int, default=Config.warmup, help="epochs")
     parser.add_argument("--averaging", type=float, default=Config.averaging)
     parser.add_argument("--annealing", type=int, help="epochs; as in `pdvae fit` if left out")
     parser.add_argument(

@@ -8,7 +8,7 @@ gaps between the ELBOs and log p(x) are drawn into posteriors.png.
 
     python examples/posteriors.py --only wine penguins --seeds 3
     python examples/posteriors.py --only wine penguins --guide-epochs 0
-    python examples/posteriors.py --run runs/mnist-d4k8-rloo-1
+    python examples/posteriors.py --run runs/mnist-d4k8-snapshot-1
 """
 
 from __future__ import annotations

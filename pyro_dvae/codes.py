@@ -17,6 +17,8 @@ from pyro_dvae.tensors import has_values
 
 MAX_CODES = 65_536
 """Largest K^D over which sums with gradients are computed."""
+FEW_CODES = 4096
+"""Largest K^D for which a step scores its data under all codes; see `SnapshotELBO`."""
 
 _MANY_CATEGORIES = 64
 """The least K for which exponential noise is made of uniform numbers. Below, the draws of a seed

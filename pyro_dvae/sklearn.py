@@ -69,9 +69,11 @@ class CategoricalVAE(TableEstimator):
         guide_epochs: the most further epochs in which the guide alone is trained by the ELBO, with
             all else fixed; None for a fifth of `epochs` for the estimator "marginal", else 0.
         patience: training stops after this many epochs without a better validation ELBO; 0 trains
-            all epochs. None for 10, or as many as make 1,500 steps.
+            all epochs. None for 0 where the learning rate falls in the last epochs, else for 10, or
+            as many as make 1,500 steps.
         batch_size: B, the number of data points per step.
-        learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for few values.
+        learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for few values, or 0.002
+            for more of them and the estimator "snapshot".
         averaging: the decay of the average of the weights, which is what is kept; 0 for no average;
             None averages over about two epochs.
         annealing: the number of epochs over which beta falls from `initial_beta`; None for 10, or
@@ -79,8 +81,11 @@ class CategoricalVAE(TableEstimator):
             without beta.
         initial_beta: the weight of the KL term before the first step, where it is annealed; None
             for 4.
-        warmup: the number of epochs over which the learning rate grows linearly from 0.
-        cooldown: the number of last epochs over which it falls linearly to 0.
+        warmup: the number of epochs over which the learning rate grows linearly from 0; None for
+            0, or for as many as make 500 steps for many values and the estimator "snapshot".
+        cooldown: the number of last epochs over which it falls linearly to 0; None for 0, or
+            for half of `epochs` for many values, the estimator "snapshot", 20,000 steps or more,
+            and a `patience` that is no number above 0.
         start: where the weights come from: "random"; or "mixture", for one latent, from a mixture
             that EM fits. None for a mixture where num_latents is 1 and there are fewer than 5
             training rows per category.
@@ -147,8 +152,8 @@ class CategoricalVAE(TableEstimator):
         averaging: float | None = None,
         annealing: int | None = None,
         initial_beta: float | None = None,
-        warmup: int = RunSettings.warmup,
-        cooldown: int = RunSettings.cooldown,
+        warmup: int | None = None,
+        cooldown: int | None = None,
         start: str | None = None,
         validation: float | None = None,
         binarize: str | None = None,

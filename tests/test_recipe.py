@@ -28,7 +28,7 @@ from pyro_dvae.training import fitting
 
 
 def test_mnist_has_the_constants() -> None:
-    """57,000 images of 28 x 28 are trained as before, with and without validation data."""
+    """57,000 images of 28 x 28, with and without validation data."""
     for num_data in (57_000, 60_000):
         assert training_recipe(num_data, 784, 100, anneals=True) == {
             "epochs": 50,
@@ -36,9 +36,11 @@ def test_mnist_has_the_constants() -> None:
             "averaging": 0.999,
             "annealing": 10,
             "learning_rate": 1e-3,
+            "warmup": 0,
+            "cooldown": 0,
         }
         assert model_recipe(num_data, 784, ()) == {}
-        assert estimator_recipe(num_data, 784, 8**4, ()) == {}
+        assert estimator_recipe(num_data, 784, 8**4, ()) == {"estimator": "snapshot"}
         assert guide_recipe(num_data, 784, 8**4, 50, by_marginal=True) == 0
 
 
@@ -53,6 +55,36 @@ def test_mnist_has_the_constants() -> None:
 def test_the_rule_in_figures(num_data: int, figures: tuple[float, ...]) -> None:
     found = training_recipe(num_data, 10, 100, anneals=True)
     names = ("epochs", "patience", "averaging", "annealing")
+    assert tuple(found[name] for name in names) == figures
+
+
+@pytest.mark.parametrize(
+    ("num_data", "named", "figures"),
+    [
+        (57_000, {}, (2e-3, 1, 25, None)),
+        (57_000, {"epochs": 160}, (2e-3, 1, 80, None)),
+        (57_000, {"epochs": 35}, (2e-3, 1, 0, 10)),  # 19,950 steps
+        (57_000, {"epochs": 1}, (2e-3, 1, 0, 10)),
+        (5_000, {}, (2e-3, 2, 0, 30)),
+        (5_000, {"epochs": 50}, (2e-3, 1, 0, 30)),
+        (5_000, {"epochs": 10**6}, (2e-3, 10, 500_000, None)),
+        (57_000, {"patience": 7}, (2e-3, 1, 0, 7)),
+        (57_000, {"patience": None}, (2e-3, 1, 25, None)),
+        (57_000, {"cooldown": 0}, (2e-3, 1, 0, 10)),
+        (57_000, {"cooldown": 3}, (2e-3, 1, 3, None)),
+        (57_000, {"cooldown": 3, "patience": 7}, (2e-3, 1, 3, 7)),
+        (57_000, {"by_snapshot": False}, (1e-3, 0, 0, 10)),
+        (57_000, {"by_snapshot": False, "cooldown": 3}, (1e-3, 0, 3, None)),
+        (178, {}, (3e-3, 0, 0, 750)),
+        (178, {"cooldown": 3}, (3e-3, 0, 3, None)),
+    ],
+)
+def test_the_learning_rate_of_a_snapshot_grows_and_falls(
+    num_data: int, named: dict[str, Any], figures: tuple[float | None, ...]
+) -> None:
+    """What falls at the end is not stopped early, unless the user asks for both."""
+    found = training_recipe(num_data, 784, 100, anneals=True, **{"by_snapshot": True, **named})
+    names = ("learning_rate", "warmup", "cooldown", "patience")
     assert tuple(found[name] for name in names) == figures
 
 
@@ -120,6 +152,16 @@ def test_only_few_values_get_a_small_model() -> None:
     assert model_recipe(rows + 1, 10, ()) == {}
     assert estimator_recipe(rows, 10, 256, ()) == {"estimator": "marginal", "prior": "learned"}
     assert estimator_recipe(200, 10_000, 256, ()) == {}
+
+
+def test_many_data_with_few_codes_are_trained_with_a_snapshot() -> None:
+    for codes, elements in ((8**4, 784), (8**4, 2**10), (2, 2**21)):
+        assert estimator_recipe(57_000, elements, codes, ()) == {"estimator": "snapshot"}
+    for codes, elements in ((8**4 + 1, 784), (8**4, 2**10 + 1), (2, 2**21 + 1)):
+        assert estimator_recipe(57_000, elements, codes, ()) == {}
+    for name in ("estimator", "baseline", "decoder_particles"):
+        assert estimator_recipe(57_000, 784, 8**4, {name}) == {}
+    assert estimator_recipe(57_000, 784, 8**4, {"num_particles", "beta"}) != {}
 
 
 def test_many_data_with_a_large_code_are_trained_by_reinmax() -> None:
@@ -203,6 +245,40 @@ def test_a_large_code_of_many_data_is_trained_by_reinmax(
     config = resolve_settings(source, **{"num_latents": 20, "num_categories": 10, **named})
     assert (config.estimator, config.num_particles) == (estimator, particles)
     assert config.annealing == named.get("annealing", 400)  # steps, and one per epoch
+
+
+@pytest.mark.parametrize(
+    ("named", "estimator", "particles"),
+    [
+        ({}, "snapshot", 2),
+        ({"prior": "learned", "num_particles": 3}, "snapshot", 3),
+        ({"network": "mlp", "free_bits": 0.1}, "snapshot", 2),
+        ({"prior": "autoregressive"}, "rloo", 4),
+        ({"guide": "autoregressive"}, "rloo", 4),
+        ({"likelihood": "categorical:2"}, "rloo", 4),
+        ({"num_latents": 5}, "rloo", 4),
+        ({"decoder_particles": 1}, "rloo", 4),
+        ({"estimator": "vimco"}, "vimco", 4),
+    ],
+    ids=str,
+)
+def test_few_codes_of_many_bits_are_trained_with_a_snapshot(
+    named: dict[str, Any], estimator: str, particles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was measured, which was for Bernoulli likelihoods and networks without programs."""
+    monkeypatch.setattr(recipe, "FEW_VALUES", 10)
+    source = open_source(torch.bernoulli(torch.full((60, 4), 0.5)).numpy())
+    config = resolve_settings(source, **named)
+    assert (config.estimator, config.num_particles) == (estimator, particles)
+    rates = (2e-3, 100) if estimator == "snapshot" else (1e-3, 0)
+    assert (config.learning_rate, config.warmup) == rates  # of 5,000 epochs of a step each
+
+
+def test_bits_with_gaps_are_not_trained_with_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "FEW_VALUES", 10)
+    bits = torch.bernoulli(torch.full((60, 4), 0.5)).numpy()
+    bits[3, 2] = np.nan
+    assert resolve_settings(open_source(bits)).estimator == "rloo"
 
 
 def test_two_of_the_code_go_together(table: Path) -> None:

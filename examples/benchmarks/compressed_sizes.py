@@ -4,7 +4,7 @@ For every run and every way to code, the size of the file is shown beside what t
 the data per processor second that are compressed and decompressed. Every file is decompressed and
 compared. Below stand the sizes that other compressors make of the same values.
 
-Example: OMP_NUM_THREADS=1 python examples/benchmarks/compressed_sizes.py runs/mnist-d4k8-rloo-1
+Example: OMP_NUM_THREADS=1 python examples/benchmarks/compressed_sizes.py runs/mnist-d4k8-snapshot-1
 """
 
 from __future__ import annotations

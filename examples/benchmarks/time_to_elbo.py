@@ -54,7 +54,7 @@ Curve = list[tuple[float, float]]
 
 
 def ours(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
-    """Train as `pdvae fit` does: averaged weights are scored, and beta is annealed."""
+    """Train as `pdvae fit` does before the learning rate falls: beta is annealed."""
     shape = tuple(splits.train.event_shape)
     with RandomStream(config.seed):
         vae, elbo = build_vae(config, shape), build_elbo(config, shape)
@@ -132,6 +132,8 @@ def main() -> None:
         "--compile", action="store_true", help="reinforce, rloo and snapshot, as pdvae fit does"
     )
     parser.add_argument("--annealing", type=int, help="epochs; those of pdvae fit if left out")
+    parser.add_argument("--lr", type=float, default=Config.learning_rate)
+    parser.add_argument("--warmup", type=int, default=Config.warmup, help="epochs")
     parser.add_argument("--decoder-particles", type=int)
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--seed", type=int, default=Config.seed)
@@ -158,6 +160,8 @@ def main() -> None:
             hidden=args.hidden,
             compile=args.compile and name in ("reinforce", "rloo", "snapshot"),
             annealing=args.annealing,
+            learning_rate=args.lr,
+            warmup=args.warmup,
             decoder_particles=args.decoder_particles if name in ("rloo", "snapshot") else None,
             bfloat16=args.bfloat16,
         )

@@ -38,6 +38,8 @@ def options(description: str, **defaults: Any) -> argparse.ArgumentParser:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--annealing", type=int, default=0, help="epochs")
     parser.add_argument("--initial-beta", type=float, default=4.0)
+    parser.add_argument("--warmup", type=int, default=0, help="epochs")
+    parser.add_argument("--cooldown", type=int, default=0, help="epochs")
     parser.add_argument("--averaging", type=float, default=0.999)
     parser.add_argument("--bfloat16", action="store_true", help="networks compute in bfloat16")
     parser.add_argument("--every", type=int, default=10, help="epochs between two figures")
@@ -125,6 +127,8 @@ def train(
         learning_rate=args.lr,
         annealing=args.annealing,
         initial_beta=args.initial_beta,
+        warmup=args.warmup,
+        cooldown=args.cooldown,
         averaging=args.averaging,
         bfloat16=args.bfloat16,
         seed=seed,

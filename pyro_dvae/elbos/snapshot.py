@@ -9,15 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pyro_dvae.codes import FEW_CODES
 from pyro_dvae.elbos.earlier_model import Programs, Snapshot
 from pyro_dvae.elbos.pair import Pair, Program, scored_codes
 from pyro_dvae.elbos.plates import DataPlates
 from pyro_dvae.elbos.score_function import RlooELBO
 from pyro_dvae.elbos.sites import CodeSite
 from pyro_dvae.elbos.terms import Terms
-
-FEW_CODES = 4096
-"""Largest K^D for which the earlier model saves time: it scores each datum under all codes."""
 
 
 class SnapshotELBO(RlooELBO):

@@ -40,7 +40,7 @@ def export_run(
 ) -> Export:
     """Write the encoder and the decoder of a run as graphs that run without this library.
 
-        run = load_run("runs/mnist-d4k8-rloo-1")
+        run = load_run("runs/mnist-d4k8-snapshot-1")
         export_run(run, "exported")
 
     The encoder takes x (N, *event) and gives log q(z|x), (N, D, K). If each latent of the guide

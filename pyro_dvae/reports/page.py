@@ -60,7 +60,7 @@ def write_report(
 
     Example:
         >>> from pyro_dvae.reports import write_report
-        >>> write_report("runs/mnist-d4k8-rloo-1", "report.html")  # doctest: +SKIP
+        >>> write_report("runs/mnist-d4k8-snapshot-1", "report.html")  # doctest: +SKIP
     """
     write_page(html_report(runs, data_dir=data_dir, words=words), path)
 

@@ -6,17 +6,18 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from pyro_dvae.defaults import RunSettings
-from pyro_dvae.recipe import is_few
 from pyro_dvae.runs import Run
 from pyro_dvae.runs.reading import AS_IT_IS
 
 _FOUND = ("compile",)
 """Settings that are found anew, and do not change what is learned."""
-_BY_SIZE = (
+_DECIDED = (
     *("num_latents", "num_categories", "prior", "hidden", "dropout", "estimator", "epochs"),
-    *("guide_epochs", "patience", "averaging", "annealing", "learning_rate"),
+    *("guide_epochs", "patience", "averaging", "annealing", "learning_rate", "warmup", "cooldown"),
+    *("validation", "seed"),
 )
-"""Settings whose defaults for few data are others."""
+"""Settings that are always named, since the size of the data may decide another value, and what
+identifies a run."""
 
 _WIDEST = 74
 
@@ -48,13 +49,10 @@ def arguments_of(run: Run) -> Arguments | None:
         for name, value in data.reading._asdict().items()
         if value != AS_IT_IS._asdict()[name]
     }
-    few = is_few(data.num_train or 0, _size(run.event_shape))
     settings = {
         setting.name: value
         for setting in fields(RunSettings)
-        if (value := vars(config)[setting.name]) != setting.default
-        or (few and setting.name in _BY_SIZE)
-        or setting.name in ("num_latents", "num_categories", "epochs", "seed", "validation")
+        if (value := vars(config)[setting.name]) != setting.default or setting.name in _DECIDED
     }
     for name in (*_FOUND, "num_classes"):
         settings.pop(name, None)
@@ -96,10 +94,3 @@ def _lines(arguments: list[str]) -> str:
             lines.append("   ")
         lines[-1] += f" {argument},"
     return "\n".join(lines)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    number = 1
-    for side in shape:
-        number *= side
-    return number

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyro.infer import ELBO, Trace_ELBO
 
-from pyro_dvae.codes import MAX_CODES
+from pyro_dvae.codes import FEW_CODES, MAX_CODES
 from pyro_dvae.elbos.arsm import ArsmELBO
 from pyro_dvae.elbos.carms import CarmsELBO
 from pyro_dvae.elbos.control_variate import RelaxELBO
@@ -23,7 +23,7 @@ from pyro_dvae.elbos.local_expectation import LocalExpectationELBO
 from pyro_dvae.elbos.multi_sample import VimcoELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO, ReinMaxRaoELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO
-from pyro_dvae.elbos.snapshot import FEW_CODES, SnapshotELBO
+from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.elbos.wake_sleep import WakeSleepELBO
 from pyro_dvae.networks.mlp import MLPBaseline, MLPControl

@@ -51,7 +51,7 @@ class DataRecord:
     `load_run(folder).data` is one. `open()` finds the data again and checks that they have not
     changed; `splits()` gives the parts that the run trained, validated and tested on:
 
-        run = load_run("runs/mnist-d4k8-rloo-1")
+        run = load_run("runs/mnist-d4k8-snapshot-1")
         scores = evaluate(run.vae, run.data.splits().test)
 
     A field is None where the run does not know it, for example because an older version made it.

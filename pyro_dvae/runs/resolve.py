@@ -113,7 +113,7 @@ def resolve_settings(source: Source, found: Scan | None = None, **settings: Any)
     size = (max(1, found.num_data - sum(kept)), math.prod(found.event_shape))
     named = {name for name, value in settings.items() if value is not None or name == "patience"}
     named -= set() if config.compile else {"compile"}
-    config = _with_recipe(config, size, named)
+    config = _with_recipe(config, size, named, has_gaps=found.num_missing > 0)
     if config.alpha is not None:
         _check_classes(config, source)
         if "labelled_share" not in named:
@@ -157,19 +157,26 @@ def _resolve_split(config: Config, source: Source, found: Scan) -> dict[str, Any
     return {"split": "last" if is_last else "random", "group_copies": bool(together)}
 
 
-def _with_recipe(config: Config, size: tuple[int, int], named: set[str]) -> Config:
+def _with_recipe(
+    config: Config, size: tuple[int, int], named: set[str], *, has_gaps: bool
+) -> Config:
     """The settings, with those that nobody named by the size (N, P) of the data."""
     config = replace(config, **model_recipe(*size, named))
     codes = num_codes(config.num_latents, config.num_categories)
     chosen = estimator_recipe(*size, codes, named)
     if chosen.get("estimator") == "reinmax" and not _has_known_kl(config):
         chosen = {}
+    if chosen.get("estimator") == "snapshot" and (has_gaps or not _is_plain(config)):
+        chosen = {}
     if "estimator" in chosen:
         chosen |= {name: None for name in {"num_particles", "annealing"} - named}  # its own
     config = replace(config, **chosen)
     estimator = estimator_of(config.estimator)
-    epochs = config.epochs if "epochs" in named else None
-    recipe = training_recipe(*size, config.batch_size, anneals=estimator.has_beta, epochs=epochs)
+    given: dict[str, Any] = {
+        name: vars(config)[name] for name in ("epochs", "patience", "cooldown") if name in named
+    }
+    given |= {"anneals": estimator.has_beta, "by_snapshot": config.estimator == "snapshot"}
+    recipe = training_recipe(*size, config.batch_size, **given)
     if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
         del recipe["annealing"]
     config = replace(config, **{name: recipe[name] for name in recipe.keys() - named})
@@ -189,6 +196,15 @@ def _has_known_kl(config: Config) -> bool:
     known = not is_own(config.prior, PRIORS)
     name = config.prior.partition(":")[0]
     return known and PRIORS[name].cls is not BoltzmannPrior and config.alpha is None
+
+
+def _is_plain(config: Config) -> bool:
+    """Whether a model is of the kind that `SnapshotELBO` was measured with.
+
+    Other models have steps that run Pyro's programs, or likelihoods that are no matrix product.
+    """
+    parts = (config.likelihood, config.guide) == ("bernoulli", "mean-field")
+    return parts and config.prior in ("uniform", "learned") and config.alpha is None
 
 
 def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:

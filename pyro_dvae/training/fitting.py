@@ -14,6 +14,7 @@ from pyro_dvae.codes import num_codes
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.exact import MarginalELBO
+from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.processes import rank
 from pyro_dvae.recipe import guide_recipe, training_recipe
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
@@ -44,8 +45,8 @@ def fit(
     averaging: float | None = None,
     annealing: int | None = TrainingSettings.annealing,
     initial_beta: float = TrainingSettings.initial_beta,
-    warmup: int = TrainingSettings.warmup,
-    cooldown: int = TrainingSettings.cooldown,
+    warmup: int | None = None,
+    cooldown: int | None = None,
     start: str | None = TrainingSettings.start,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
@@ -93,11 +94,11 @@ def fit(
             the best weights on, with all else fixed; see `GuideTrainer`. None for a fifth of
             `epochs` where the ELBO is a `MarginalELBO` and data and codes are few, else 0.
         patience: stop after this many epochs without a better validation ELBO, those of annealing
-            aside; None never stops early. "auto" means 10, or as many as make 1,500 steps. It plays
-            no part without validation.
+            aside; None never stops early. "auto" means None where the learning rate falls at the
+            end, else 10, or as many as make 1,500 steps. It plays no part without validation.
         batch_size: B, the number of data points per step.
-        learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for data of at most two
-            million values.
+        learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for few data, of at most
+            two million values, or 0.002 for more data and a `SnapshotELBO`.
         averaging: the decay of the average of the weights, which is what is validated and kept; 0
             keeps the weights themselves. None averages over about two epochs, and over 100 to
             1,000 steps: the decay is 0.99 to 0.999.
@@ -107,11 +108,13 @@ def fit(
             anneal.
         initial_beta: the beta of the first step, where it is annealed.
         warmup: the number of epochs over which the learning rate grows linearly from 0 to its
-            value. The first steps of Adam are large, and a guide that commits to codes in them
-            stays with bad ones.
+            value. A guide that commits to codes in the first, large steps of Adam stays with them.
+            None for 0; for many data and a `SnapshotELBO` as many as make 500 steps, but at most a
+            fiftieth of `epochs`, and at least 1.
         cooldown: the number of the last of `epochs` over which the learning rate falls linearly to
-            0, which takes the noise of the last steps out of the weights. A training that stops
-            early may not come to it.
+            0, which takes the noise of the steps out of the weights. A training that stops early
+            may not come to it. None for 0; for many data and a `SnapshotELBO` half of `epochs`, if
+            there are at least 20,000 steps and `patience` is no number.
         start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
             EM fits to the training data, see `start_from_mixture`. None takes a mixture where vae
             has one latent and the ELBO is a `MarginalELBO`, if there are fewer than 5 training
@@ -142,7 +145,16 @@ def fit(
     num_elements = math.prod(datum_shape(vae, train))
     if resolve_start(vae, elbo, (len(train), num_elements), start) == "mixture":
         start_from_mixture(vae, train, seed)
-    recipe = training_recipe(len(train), num_elements, batch_size, anneals=anneals, epochs=epochs)
+    recipe = training_recipe(
+        len(train),
+        num_elements,
+        batch_size,
+        anneals=anneals,
+        by_snapshot=isinstance(elbo, SnapshotELBO),
+        epochs=epochs,
+        patience=patience,
+        cooldown=cooldown,
+    )
     epochs = recipe["epochs"]
     if guide_epochs is None:
         guide_epochs = _guide_epochs(vae, elbo, (len(train), num_elements), epochs)
@@ -156,8 +168,8 @@ def fit(
         averaging=recipe["averaging"] if averaging is None else averaging,
         annealing=recipe["annealing"] if annealing is None else annealing,
         initial_beta=initial_beta,
-        warmup=warmup,
-        cooldown=cooldown,
+        warmup=recipe["warmup"] if warmup is None else warmup,
+        cooldown=recipe["cooldown"],
         seed=seed,
         compiled=compiled,
         capture=capture,

@@ -38,7 +38,7 @@ def tiny(pdvae: Run) -> Run:
 def test_fit_then_sample(pdvae: Run) -> None:
     status, out, err = pdvae("fit", "--epochs", "2", *SMALL)
     assert (status, err) == (0, "")
-    folder = Path("runs/mnist-sample-d2k3-rloo-1")
+    folder = Path("runs/mnist-sample-d2k3-snapshot-1")
     assert sorted(path.name for path in folder.iterdir()) == [
         ".evaluation.json.lock",
         ".lock",
@@ -70,7 +70,7 @@ def test_fit_then_sample(pdvae: Run) -> None:
 
     status, out, err = pdvae("sample", "-n", "6", "-o", "grid.png")
     assert (status, err) == (0, "")
-    assert "6 means of p(x|z) of runs/mnist-sample-d2k3-rloo-1, seed 0" in out
+    assert "6 means of p(x|z) of runs/mnist-sample-d2k3-snapshot-1, seed 0" in out
     means = imread("grid.png")
     status, _, err = pdvae("sample", "-o", "grid.png")
     assert (status, err.count("\n")) == (2, 1)

@@ -521,7 +521,7 @@ def test_info_of_a_complete_run(pdvae: Run) -> None:
     assert lines["test"] == f"ELBO {scores.elbo:.2f}, log p(x) {scores.log_marginal:.2f} nats/image"
     assert lines["continue"] == "pdvae fit --resume run --epochs 4"
     assert lines["sample"] == "pdvae sample run"
-    for value in ("hidden=16", "temperature=none", "learning_rate=0.001", "seed=0"):
+    for value in ("hidden=16", "temperature=none", "learning_rate=0.002", "seed=0"):
         assert value in out
     size = Path("run/weights.safetensors").stat().st_size
     assert f"{size:,}  weights.safetensors" in out

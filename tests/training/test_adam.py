@@ -142,14 +142,14 @@ def test_obeys_hooks_and_options(change: Callable[[torch.optim.Adam], Any]) -> N
 
 
 @pytest.mark.parametrize("hook", [False, True])  # with one, torch takes the step
-def test_warmth_is_a_factor_of_the_learning_rate(hook: bool) -> None:
+def test_the_learning_rate_has_a_factor(hook: bool) -> None:
     results = []
-    for rate, warmth in ((0.04, 0.25), (0.01, 1.0)):
+    for rate, factor in ((0.04, 0.25), (0.01, 1.0)):
         weights = make_weights([torch.float32])
         optimizer = FusedAdam(weights, rate)
         if hook:
             optimizer.register_step_pre_hook(lambda *_: None)
-        optimizer.warmth = warmth
+        optimizer.factor = factor
         set_gradients(weights, 0)
         optimizer.take_step(flag(False))
         results.append(weights)
