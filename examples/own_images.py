@@ -4,7 +4,7 @@ This draws coloured discs and squares into `pictures/disc` and `pictures/square`
 and some 20 x 30 pixels. `pdvae fit` refuses them at first, since nothing is resized unless you ask
 for it.
 
-    python examples/own_images.py --epochs 100
+    python examples/own_images.py
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     """Draw the images, see them refused, ask for a size, and train."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num-images", type=int, default=1000)
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, help="the size of the data decides if left out")
     args = parser.parse_args()
     draw_pictures(Path("pictures"), args.num_images)
 
@@ -51,10 +51,8 @@ def main() -> None:
         sys.exit("the images of two sizes were not refused")
     size = ["--size", "24x24"]
     pdvae("data", "pictures", *size)
-    model = ["--latents", "6", "--categories", "4", "--lr", "0.003", "--annealing", "3"]
-    epochs = ["--epochs", str(args.epochs), "--patience", "0"]
-    fit = ["fit", "run-pictures", "--data", "pictures", *size, *model, *epochs]
-    if pdvae(*fit) != 0:
+    epochs = [] if args.epochs is None else ["--epochs", str(args.epochs)]
+    if pdvae("fit", "run-pictures", "--data", "pictures", *size, *epochs) != 0:
         sys.exit("the training failed")
     print("\nrun-pictures/reconstructions.png and samples.png show what the model has learnt")
 

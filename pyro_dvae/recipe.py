@@ -39,10 +39,10 @@ COOLED_STEPS = 20_000
 enough by then."""
 COOLDOWN_SHARE = 2
 """The learning rate falls in the last half of the most epochs."""
-MOST_SCORED = 2**22
-"""The most numbers, K^D P, of the means of all codes, by which each step scores its data."""
 MOST_NUMBERS = 2**18
 """The most numbers, K^D P, for which a training step sums over all codes: some milliseconds."""
+MOST_SCORED = 2**22
+"""The same where one matrix product scores the data of a step under all codes."""
 FEW_PER_CATEGORY = 5
 """With fewer training data per category than this, a model of one latent starts from a mixture."""
 GUIDE_SHARE = 0.2
@@ -141,7 +141,12 @@ def model_recipe(num_data: int, num_elements: int, named: Collection[str]) -> di
 
 
 def estimator_recipe(
-    num_data: int, num_elements: int, num_codes: int, named: Collection[str]
+    num_data: int,
+    num_elements: int,
+    num_codes: int,
+    named: Collection[str],
+    *,
+    by_product: bool,
 ) -> dict[str, Any]:
     """The estimator, and the prior, by the size of the data and of the code.
 
@@ -160,6 +165,8 @@ def estimator_recipe(
         num_codes: K^D.
         named: the settings that the user names, which win. One of an estimator that has a beta or
             draws is left to such an estimator.
+        by_product: whether a step scores its data under all codes by one matrix product, as for
+            bits without gaps, a mean-field guide, and a uniform or learned prior.
 
     Returns:
         Settings of `Config`, by name; none of them is named.
@@ -169,9 +176,9 @@ def estimator_recipe(
             return {}
         if num_codes > MAX_CODES:
             return {"estimator": "reinmax"}
-        fits = num_codes <= FEW_CODES and num_codes * num_elements <= MOST_SCORED
+        fits = by_product and num_codes <= FEW_CODES and num_codes * num_elements <= MOST_SCORED
         return {"estimator": "snapshot"} if fits and "decoder_particles" not in named else {}
-    few = num_codes * num_elements <= MOST_NUMBERS
+    few = num_codes * num_elements <= (MOST_SCORED if by_product else MOST_NUMBERS)
     if not few or {"estimator", *_NEEDS_BETA, *_NEEDS_DRAWS} & set(named):
         return {}
     found = {"estimator": "marginal", "prior": "learned"}
@@ -196,7 +203,7 @@ def guide_recipe(
     Returns:
         A number of epochs; 0 for more data or codes, and for other objectives.
     """
-    few = is_few(num_data, num_elements) and num_codes * num_elements <= MOST_NUMBERS
+    few = is_few(num_data, num_elements) and num_codes * num_elements <= MOST_SCORED
     return math.ceil(GUIDE_SHARE * epochs) if few and by_marginal else 0
 
 

@@ -40,7 +40,9 @@ def test_mnist_has_the_constants() -> None:
             "cooldown": 0,
         }
         assert model_recipe(num_data, 784, ()) == {}
-        assert estimator_recipe(num_data, 784, 8**4, ()) == {"estimator": "snapshot"}
+        assert estimator_recipe(num_data, 784, 8**4, (), by_product=True) == {
+            "estimator": "snapshot"
+        }
         assert guide_recipe(num_data, 784, 8**4, 50, by_marginal=True) == 0
 
 
@@ -150,27 +152,41 @@ def test_only_few_values_get_a_small_model() -> None:
         "dropout": 0.3,
     }
     assert model_recipe(rows + 1, 10, ()) == {}
-    assert estimator_recipe(rows, 10, 256, ()) == {"estimator": "marginal", "prior": "learned"}
-    assert estimator_recipe(200, 10_000, 256, ()) == {}
+
+
+@pytest.mark.parametrize("by_product", [True, False])
+def test_few_values_with_few_codes_are_summed_over(by_product: bool) -> None:
+    """Up to 2^18 numbers of all codes, and 2^22 where a matrix product scores them."""
+    most = 2**14 if by_product else 2**10
+    for elements in (10, most):
+        found = estimator_recipe(100, elements, 256, (), by_product=by_product)
+        assert found == {"estimator": "marginal", "prior": "learned"}
+    assert estimator_recipe(100, most + 1, 256, (), by_product=by_product) == {}
 
 
 def test_many_data_with_few_codes_are_trained_with_a_snapshot() -> None:
     for codes, elements in ((8**4, 784), (8**4, 2**10), (2, 2**21)):
-        assert estimator_recipe(57_000, elements, codes, ()) == {"estimator": "snapshot"}
+        found = estimator_recipe(57_000, elements, codes, (), by_product=True)
+        assert found == {"estimator": "snapshot"}
     for codes, elements in ((8**4 + 1, 784), (8**4, 2**10 + 1), (2, 2**21 + 1)):
-        assert estimator_recipe(57_000, elements, codes, ()) == {}
+        assert estimator_recipe(57_000, elements, codes, (), by_product=True) == {}
     for name in ("estimator", "baseline", "decoder_particles"):
-        assert estimator_recipe(57_000, 784, 8**4, {name}) == {}
-    assert estimator_recipe(57_000, 784, 8**4, {"num_particles", "beta"}) != {}
+        assert estimator_recipe(57_000, 784, 8**4, {name}, by_product=True) == {}
+    assert estimator_recipe(57_000, 784, 8**4, {"num_particles", "beta"}, by_product=True) != {}
+    assert estimator_recipe(57_000, 784, 8**4, (), by_product=False) == {}
 
 
-def test_many_data_with_a_large_code_are_trained_by_reinmax() -> None:
-    assert estimator_recipe(57_000, 784, MAX_CODES, ()) == {}
-    assert estimator_recipe(57_000, 784, MAX_CODES + 1, ()) == {"estimator": "reinmax"}
-    assert estimator_recipe(57_000, 784, 10**20, {"num_particles"}) == {"estimator": "reinmax"}
+@pytest.mark.parametrize("by_product", [True, False])
+def test_many_data_with_a_large_code_are_trained_by_reinmax(by_product: bool) -> None:
+    def chosen(num_data: int, codes: int, *named: str) -> dict[str, Any]:
+        return estimator_recipe(num_data, 784, codes, named, by_product=by_product)
+
+    assert chosen(57_000, MAX_CODES) == {}
+    assert chosen(57_000, MAX_CODES + 1) == {"estimator": "reinmax"}
+    assert chosen(57_000, 10**20, "num_particles") == {"estimator": "reinmax"}
     for name in ("estimator", "baseline"):  # which is one of a score function
-        assert estimator_recipe(57_000, 784, 10**20, {name}) == {}
-    assert estimator_recipe(200, 784, 10**20, ()) == {}
+        assert chosen(57_000, 10**20, name) == {}
+    assert chosen(200, 10**20) == {}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +196,8 @@ def test_many_data_with_a_large_code_are_trained_by_reinmax() -> None:
         ((200, 10, 256), 2_500, False, 0),
         ((200, 10, 256), 3, True, 1),
         ((200, 10, 256), 0, True, 0),
-        ((200, 10_000, 256), 2_500, True, 0),  # too many codes to sum in a step
+        ((100, 2**14, 256), 2_500, True, 500),
+        ((100, 2**14 + 1, 256), 2_500, True, 0),  # too many codes to sum in a step
         ((FEW_VALUES // 10 + 1, 10, 256), 50, True, 0),
     ],
 )

@@ -163,10 +163,9 @@ def _with_recipe(
     """The settings, with those that nobody named by the size (N, P) of the data."""
     config = replace(config, **model_recipe(*size, named))
     codes = num_codes(config.num_latents, config.num_categories)
-    chosen = estimator_recipe(*size, codes, named)
+    by_product = _is_plain(config) and not has_gaps
+    chosen = estimator_recipe(*size, codes, named, by_product=by_product)
     if chosen.get("estimator") == "reinmax" and not _has_known_kl(config):
-        chosen = {}
-    if chosen.get("estimator") == "snapshot" and (has_gaps or not _is_plain(config)):
         chosen = {}
     if "estimator" in chosen:
         chosen |= {name: None for name in {"num_particles", "annealing"} - named}  # its own
@@ -199,9 +198,10 @@ def _has_known_kl(config: Config) -> bool:
 
 
 def _is_plain(config: Config) -> bool:
-    """Whether a model is of the kind that `SnapshotELBO` was measured with.
+    """Whether one matrix product scores data without gaps under all codes of a model.
 
-    Other models have steps that run Pyro's programs, or likelihoods that are no matrix product.
+    Other models have steps that run Pyro's programs, or other likelihoods. `SnapshotELBO` was
+    measured with such models alone.
     """
     parts = (config.likelihood, config.guide) == ("bernoulli", "mean-field")
     return parts and config.prior in ("uniform", "learned") and config.alpha is None
