@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_dvae import Config, MarginalELBO, RlooELBO, Trainer, build_vae, fit, recipe
+from pyro_dvae import (
+    Config,
+    MarginalELBO,
+    RlooELBO,
+    SnapshotELBO,
+    Trainer,
+    build_vae,
+    fit,
+    recipe,
+)
 from pyro_dvae.codes import MAX_CODES
 from pyro_dvae.data import open_source
 from pyro_dvae.defaults import RunSettings
@@ -141,6 +150,32 @@ def test_a_run_and_fit_anneal_alike(
     monkeypatch.setattr(fitting, "Trainer", Noted)
     next(fit(build_vae(config, (4,)), RlooELBO(2), x, epochs=epochs, max_seconds=0), None)
     assert made == [annealing]
+
+
+@pytest.mark.parametrize(
+    ("named", "rates"),
+    [({}, (2e-3, 1, 10)), ({"cooldown": 4}, (2e-3, 1, 4)), ({"patience": 3}, (2e-3, 1, 0))],
+    ids=str,
+)
+def test_a_run_and_fit_have_the_same_learning_rates(
+    named: dict[str, Any], rates: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "FEW_VALUES", 10)
+    monkeypatch.setattr(recipe, "COOLED_STEPS", 10)
+    x = torch.bernoulli(torch.full((260, 4), 0.5), generator=torch.Generator().manual_seed(0))
+    config = resolve_settings(open_source(x.numpy()), epochs=20, **named)
+    assert (config.learning_rate, config.warmup, config.cooldown) == rates
+    made = []
+
+    class Noted(Trainer):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings)
+            made.append(tuple(settings[name] for name in ("learning_rate", "warmup", "cooldown")))
+
+    monkeypatch.setattr(fitting, "Trainer", Noted)
+    vae = build_vae(Config(num_latents=2, num_categories=3, hidden=(4,)), (4,))
+    next(fit(vae, SnapshotELBO(), x, epochs=20, max_seconds=0, **named), None)
+    assert made == [rates]
 
 
 def test_only_few_values_get_a_small_model() -> None:
