@@ -275,33 +275,13 @@ def test_what_is_named_wins(table: Path, named: dict[str, Any]) -> None:
     assert {name: getattr(config, name) for name in named} == named
 
 
-@pytest.mark.parametrize(
-    ("named", "estimator", "particles"),
-    [
-        ({}, "reinmax", 1),
-        ({"num_particles": 3, "annealing": 2}, "reinmax", 3),
-        ({"prior": "autoregressive"}, "reinmax", 1),
-        ({"prior": "rbm"}, "rloo", 4),
-        ({"prior": "boltzmann"}, "rloo", 4),
-        ({"num_latents": 4}, "rloo", 4),
-        ({"estimator": "vimco"}, "vimco", 4),
-        ({"baseline": "none", "estimator": "reinforce"}, "reinforce", 1),
-    ],
-    ids=str,
-)
-def test_a_large_code_of_many_data_is_trained_by_reinmax(
-    named: dict[str, Any], estimator: str, particles: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe, "FEW_VALUES", 10)
-    source = open_source(torch.bernoulli(torch.full((60, 4), 0.5)).numpy())
-    config = resolve_settings(source, **{"num_latents": 20, "num_categories": 10, **named})
-    assert (config.estimator, config.num_particles) == (estimator, particles)
-    assert config.annealing == named.get("annealing", 400)  # steps, and one per epoch
+LARGE = {"num_latents": 20, "num_categories": 10}
 
 
 @pytest.mark.parametrize(
     ("named", "estimator", "particles"),
     [
+        # The code of the defaults: as it was measured, for bits and networks without programs.
         ({}, "snapshot", 2),
         ({"prior": "learned", "num_particles": 3}, "snapshot", 3),
         ({"network": "mlp", "free_bits": 0.1}, "snapshot", 2),
@@ -311,19 +291,28 @@ def test_a_large_code_of_many_data_is_trained_by_reinmax(
         ({"num_latents": 5}, "rloo", 4),
         ({"decoder_particles": 1}, "rloo", 4),
         ({"estimator": "vimco"}, "vimco", 4),
+        (LARGE, "reinmax", 1),
+        ({**LARGE, "num_particles": 3, "annealing": 2}, "reinmax", 3),
+        ({**LARGE, "prior": "autoregressive"}, "reinmax", 1),
+        ({**LARGE, "prior": "rbm"}, "rloo", 4),
+        ({**LARGE, "prior": "boltzmann"}, "rloo", 4),
+        ({**LARGE, "num_latents": 4}, "rloo", 4),
+        ({**LARGE, "estimator": "vimco"}, "vimco", 4),
+        ({**LARGE, "baseline": "none", "estimator": "reinforce"}, "reinforce", 1),
     ],
     ids=str,
 )
-def test_few_codes_of_many_bits_are_trained_with_a_snapshot(
+def test_code_and_parts_decide_the_estimator_of_many_data(
     named: dict[str, Any], estimator: str, particles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it was measured, which was for Bernoulli likelihoods and networks without programs."""
     monkeypatch.setattr(recipe, "FEW_VALUES", 10)
     source = open_source(torch.bernoulli(torch.full((60, 4), 0.5)).numpy())
     config = resolve_settings(source, **named)
     assert (config.estimator, config.num_particles) == (estimator, particles)
+    # Of 5,000 epochs of one step each:
+    assert config.annealing == named.get("annealing", 400)
     rates = (2e-3, 100) if estimator == "snapshot" else (1e-3, 0)
-    assert (config.learning_rate, config.warmup) == rates  # of 5,000 epochs of a step each
+    assert (config.learning_rate, config.warmup) == rates
 
 
 def test_bits_with_gaps_are_not_trained_with_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:

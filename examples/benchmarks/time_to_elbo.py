@@ -54,7 +54,7 @@ Curve = list[tuple[float, float]]
 
 
 def ours(config: Config, splits: Splits) -> Iterator[tuple[float, float]]:
-    """Train as `pdvae fit` does before the learning rate falls: beta is annealed."""
+    """Train as `pdvae fit` does, but with the learning rates of the options."""
     shape = tuple(splits.train.event_shape)
     with RandomStream(config.seed):
         vae, elbo = build_vae(config, shape), build_elbo(config, shape)

@@ -45,15 +45,14 @@ class EnumeratedELBO(SummedELBO):
         centres: list[Tensor] = []  # of the first chunk, for all of them
 
         def expect(terms: Terms, summed: Collection[str]) -> tuple[Tensor, ...]:
-            parts = (terms.log_likelihood, terms.kl, terms.penalty)
             log_q = log_codes(terms.pair, summed)
-            flat = [_flat(terms, log_q, part) for part in parts]
+            parts = (terms.log_likelihood, terms.kl, terms.penalty)
+            log_q, log_likelihood, *others = _flat(terms, log_q, *parts)
+            q = log_q.exp()
             if not centres:
-                centres.extend(_centre(*part) for part in flat)
-            return tuple(
-                _centred(log_code.exp(), value, centre)
-                for (log_code, value), centre in zip(flat, centres, strict=True)
-            )
+                centres.append(_centre(q, log_likelihood))
+            others = [expectation(q, value, 0) for value in others]
+            return _centred(q, log_likelihood, centres[0]), *others
 
         chunks, pair = self.sums(expect, model, guide, args, kwargs)
         log_likelihood, kl, penalty = (
@@ -135,9 +134,9 @@ class MarginalELBO(SummedELBO):
 
 
 @torch.no_grad()
-def _centre(log_q: Tensor, value: Tensor) -> Tensor:
+def _centre(q: Tensor, value: Tensor) -> Tensor:
     """E_q[value] over the codes of a chunk, (1, *batch); 0 where it is not finite."""
-    mean = expectation(log_q.softmax(0), value, 0)
+    mean = expectation(q, value, 0) / q.sum(0)
     return mean.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 

@@ -133,8 +133,8 @@ def check_capture(
         cooldown: the number of epochs in which it falls.
 
     Raises:
-        ValueError: the device is no CUDA device, a step needs Pyro's traces, or the data are
-            `OrderedData`, which are not on the device.
+        ValueError: the device is no CUDA device, a step needs Pyro's traces or a snapshot, the
+            learning rate changes, or the data are `OrderedData`, which are not on the device.
     """
     if device.type != "cuda":
         raise ValueError(

@@ -72,7 +72,7 @@ class GradientSteps:
     ) -> None:
         check_weights(vae, "a model")
         has_beta = isinstance(elbo, DiscreteELBO) and elbo.has_beta
-        annealing = ANNEALING * has_beta if annealing is None else annealing
+        annealing = (ANNEALING if has_beta else 0) if annealing is None else annealing
         rates = (learning_rate, warmup, cooldown)
         training_settings(batch_size, averaging, annealing, initial_beta, *rates)
         if annealing and not has_beta:
