@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.codes import code_logits, describe_codes, enumerate_codes, num_codes, one_hot, wide
-from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
+from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.elements import HasDouble
 from pyro_dvae.networks.assembly import check_parts, in_eval_mode
 from pyro_dvae.process import PROCESS_STATE, without_checks
 from pyro_dvae.tensors import has_values
@@ -68,21 +69,15 @@ def evaluating(vae: DiscreteVAE) -> Iterator[None]:
         yield
 
 
-def precise(p_x: TorchDistribution, likelihood: Likelihood) -> TorchDistribution:
-    """p(x|z) itself, or in double precision if float32 would lose too many digits.
-
-    Args:
-        p_x: p(x|z) of some codes.
-        likelihood: the model's. `likelihood.cancelled(params)` returns how many nats cancel.
-    """
-    if not isinstance(p_x, FlatDistribution):
-        return p_x
-    params = p_x.flat_params
-    if wide(params.new_empty(0)).dtype == params.dtype or not has_values(params):
+def precise(p_x: TorchDistribution) -> TorchDistribution:
+    """p(x|z) of some codes, in double precision if float32 would lose too many digits."""
+    if not isinstance(p_x, HasDouble):
         return p_x
     with torch.no_grad():
-        is_much = bool((likelihood.cancelled(params) > _MOST_CANCELLED).any())
-    return p_x.double() if is_much else p_x
+        cancelled = wide(p_x.cancelled())
+    if cancelled.dtype != torch.float64 or not has_values(cancelled):
+        return p_x
+    return cast(TorchDistribution, p_x.double()) if (cancelled > _MOST_CANCELLED).any() else p_x
 
 
 class Joint:
@@ -161,7 +156,7 @@ class Joint:
                 device=self.device,
                 dtype=self.dtype,
             )
-            p_x = precise(self.vae.decode(codes[:, None]), self.vae.likelihood)
+            p_x = precise(self.vae.decode(codes[:, None]))
             yield self._log_prior(codes[:, None]), p_x
 
     def all_codes(self, x: Tensor, num_rows: int = 1) -> tuple[Tensor, Tensor]:
@@ -196,7 +191,7 @@ class Joint:
             index: (B, S, D), the categories of S codes per datum.
         """
         codes = one_hot(index.transpose(0, 1), self.num_categories, dtype=self.dtype)
-        p_x = precise(self.vae.decode(codes), self.vae.likelihood)
+        p_x = precise(self.vae.decode(codes))
         log_likelihood = p_x.log_prob(x)  # (S, B)
         prior = None if labels is None else self.vae.prior_codes(labels)
         return self._log_prior(codes, prior).T, wide(log_likelihood.T)

@@ -146,7 +146,7 @@ class ObservedPosterior:
                 elements = wide(element_log_probs(p_x, self.filled))
                 yield codes, (observed * elements).flatten(2).sum(-1)
             else:  # which may be a matrix product
-                yield codes, wide(precise(p_x, self.vae.likelihood).log_prob(self.filled))
+                yield codes, wide(precise(p_x).log_prob(self.filled))
 
     def _chunks(self) -> Iterator[tuple[int, Tensor]]:
         """The number of the first code, and codes (C, 1, D, K) of all data, or (C, B, D, K)."""

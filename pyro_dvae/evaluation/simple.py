@@ -257,8 +257,8 @@ def _scored(vae: DiscreteVAE, x: Tensor, codes: Tensor) -> Iterator[Tensor]:
     """Log p(x|z) of each block of the data, (S, B)."""
     numbers = len(codes) * x[0].numel() * max(1, vae.likelihood.cost)
     size = max(1, 2**22 // max(1, numbers))
-    shared = precise(vae.decode(codes), vae.likelihood) if codes.shape[1] == 1 else None
+    shared = precise(vae.decode(codes)) if codes.shape[1] == 1 else None
     for start in range(0, len(x), size):
         some = slice(start, start + size)
-        p_x = shared or precise(vae.decode(codes[:, some]), vae.likelihood)
+        p_x = shared or precise(vae.decode(codes[:, some]))
         yield wide(p_x.log_prob(x[some]))

@@ -145,6 +145,18 @@ class Likelihood(Contract):
         """
         return self.element_log_probs(params, x).sum(-1)
 
+    def observed_log_prob(self, params: Tensor, x: Tensor, observed: Tensor | None) -> Tensor:
+        """The sum of log p(x_p|z) over the observed elements of a datum in nats, (...).
+
+        Args:
+            params: (..., P), or (..., P, num_params).
+            x: (..., P) data, with a value of the support at each missing element.
+            observed: (..., P), whether an element is observed; None if all are.
+        """
+        elements = self.element_log_probs(params, x)
+        # The gradient of a missing element is 0, since its value was replaced before it was scored.
+        return (elements if observed is None else torch.where(observed, elements, 0)).sum(-1)
+
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of each element of data x (..., P) in nats, (..., P).
 
@@ -226,6 +238,10 @@ class FlatDistribution(TorchDistribution):
         """The same distribution, with parameters and sums in double precision."""
         return FlatDistribution(self.likelihood, self.params.double(), self.event_dim)
 
+    def cancelled(self) -> Tensor:
+        """Nats of terms that cancel in `log_prob`, (*batch): see `Likelihood.cancelled`."""
+        return self.likelihood.cancelled(self.flat_params)
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws, (*sample_shape, *batch, *event)."""
         batch = torch.Size(sample_shape) + self.batch_shape
@@ -246,6 +262,13 @@ class FlatDistribution(TorchDistribution):
         shape = broadcast_shape(x.shape[:-1], self.batch_shape)
         return self._flat_log_prob(x).expand(shape)
 
+    def observed_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """`log_prob` of the observed elements alone; observed is (..., *event), as the data."""
+        x = self._flat(value)
+        shape = broadcast_shape(x.shape[:-1], self.batch_shape)
+        seen = observed.reshape(x.shape)
+        return self.likelihood.observed_log_prob(self.flat_params, x, seen).expand(shape)
+
     def element_log_probs(self, value: Tensor) -> Tensor:
         """Those of the elements of data (..., *event), (..., *event)."""
         found = self.likelihood.element_log_probs(self.flat_params, self._flat(value))
@@ -264,22 +287,6 @@ class FlatDistribution(TorchDistribution):
 
     def _flat_log_prob(self, x: Tensor) -> Tensor:
         return self.likelihood.log_prob(self.flat_params, x)
-
-
-def linear_log_prob(x: Tensor, natural: Tensor, log_normalizer: Tensor) -> Tensor:
-    """sum_p (x_p natural_p - log_normalizer_p), (...).
-
-    For data (B, P) and parameters (C, 1, P) this is a matrix product of (C, P) and (P, B).
-
-    Args:
-        x: (..., P) data.
-        natural: (..., P) natural parameters.
-        log_normalizer: (..., P) log-normalizers.
-    """
-    if broadcast_shape(x.shape, natural.shape) == natural.shape:
-        # Element by element, which is exact up to rounding even if the two terms cancel.
-        return (x * natural - log_normalizer).sum(-1)
-    return torch.einsum("...p,...p->...", natural, x) - log_normalizer.sum(-1)
 
 
 def typical_of(distribution: TorchDistribution) -> Tensor:

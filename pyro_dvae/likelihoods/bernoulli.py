@@ -7,22 +7,21 @@ from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import constraints
-from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
 
-from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
+from pyro_dvae.likelihoods.base import FlatDistribution
+from pyro_dvae.likelihoods.linear import ExponentialFamily, is_paired
 from pyro_dvae.likelihoods.refusals import refuse_unless
 
 
-class Bernoulli(Likelihood):
+class Bernoulli(ExponentialFamily):
     """p(x|z) = prod_p g_p^x_p (1 - g_p)^(1 - x_p), g = sigmoid(params) (Eqs. 12 and 48 of [JL25]).
 
     Data in {0, 1}; params are logits, (..., *event).
     """
 
     kind = "bits"
-    cost = 0
     param_meanings = ("l, the logit of x = 1",)
     support = constraints.boolean
 
@@ -52,13 +51,21 @@ class Bernoulli(Likelihood):
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """-BCE(g, x) summed over the datum, in nats (Eqs. 8 and 10 of [JL25])."""
-        if broadcast_shape(x.shape, params.shape) == params.shape:
+        if is_paired(x, params):
             if type(params) is Tensor and type(x) is Tensor:
                 return cast(Tensor, _LogProb.apply(params, x))
             # Pyro's TraceGraph_ELBO uses a subclass of Tensor, which `_LogProb` would lose.
             bce = binary_cross_entropy_with_logits(params, x.expand_as(params), reduction="none")
             return -bce.sum(-1)
-        return torch.einsum("...p,...p->...", params, x) - softplus(params).sum(-1)
+        return super().log_prob(params, x)
+
+    def natural(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits, and softplus(l)."""
+        return params.unsqueeze(-1), softplus(params)
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, None]:
+        """The bits; h is 0."""
+        return x.unsqueeze(-1), None
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """-BCE(g, x) of each element, in nats."""
@@ -151,8 +158,7 @@ class IndependentBernoulli(FlatDistribution):
 
     def _flat_log_prob(self, x: Tensor) -> Tensor:
         params = self.flat_params
-        same = broadcast_shape(x.shape, params.shape) == params.shape
-        if same or torch.is_grad_enabled():
+        if is_paired(x, params) or torch.is_grad_enabled():
             return super()._flat_log_prob(x)
         # Evaluation scores many blocks of data under the same codes, and a softplus takes as long
         # as ten products.

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from pyro_dvae.displays import named
-from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob
+from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.linear import ExponentialFamily, linear_log_prob
 from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
 from pyro_dvae.likelihoods.refusals import calibration_data, is_whole, refuse_unless
 
@@ -97,7 +98,7 @@ class _Scaled(_Counts):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
-class Poisson(_Scaled):
+class Poisson(_Scaled, ExponentialFamily):
     """log p(x|z) = sum_p x_p log r_p - r_p - log x_p!, r = unit softplus(params), in nats.
 
     The softplus grows linearly, so the rate r cannot overflow. Params are (..., *event). The unit
@@ -108,7 +109,6 @@ class Poisson(_Scaled):
         event_shape: shape of one datum, for a unit of each element; () for one unit for all.
     """
 
-    cost = 0
     name = "poisson"
     param_meanings = ("r / unit before the softplus",)
     UNITS = ("unit",)
@@ -127,10 +127,13 @@ class Poisson(_Scaled):
         """sum_p r_p max(1, |log r_p|), (...): the size of r, x log r and log x! if x is near r."""
         return (self._rate(params) * self._log_rate(params).abs().clamp(min=1)).sum(-1)
 
-    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-probability of a datum."""
-        scored = linear_log_prob(x, self._log_rate(params), self._rate(params))
-        return scored - (x + 1).lgamma().sum(-1)
+    def natural(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """The log-rate, and the rate."""
+        return self._log_rate(params).unsqueeze(-1), self._rate(params)
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The counts, and -log x!."""
+        return x.unsqueeze(-1), -(x + 1).lgamma()
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probability of each element."""

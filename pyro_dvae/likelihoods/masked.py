@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from pyro_dvae.contracts import completed
 from pyro_dvae.displays import one_line
 from pyro_dvae.likelihoods.base import Likelihood, typical_of
-from pyro_dvae.likelihoods.elements import element_log_probs
+from pyro_dvae.likelihoods.elements import HasDouble, element_log_probs, observed_log_prob
+from pyro_dvae.likelihoods.linear import ExponentialFamily
 from pyro_dvae.likelihoods.mixed import Columns, Mixed
 
 
@@ -58,7 +59,9 @@ class Masked(Likelihood):
         self.likelihood = its
         self.num_params, self.kind, self.levels = its.num_params, its.kind, its.levels
         self.param_meanings = its.param_meanings
-        self.cost = max(1, its.cost)  # there is no matrix product of masked data
+        blocks = its.blocks if isinstance(its, Mixed) else [its]
+        by_product = all(isinstance(block, ExponentialFamily) for block in blocks)
+        self.cost = its.cost if by_product else max(1, its.cost)
         self.support = _OrMissing(its.support)
 
     def extra_repr(self) -> str:
@@ -211,6 +214,17 @@ class _MaskedDistribution(TorchDistribution):
         new._batch_shape = torch.Size(batch_shape)
         return new
 
+    def cancelled(self) -> Tensor:
+        """Nats of terms that cancel in `log_prob`, (*batch)."""
+        return self.base.cancelled() if isinstance(self.base, HasDouble) else torch.zeros(())
+
+    def double(self) -> _MaskedDistribution:
+        """The same distribution, with parameters and sums in double precision."""
+        new = copy(self)
+        if isinstance(self.base, HasDouble):
+            new.base = cast(TorchDistribution, self.base.double())
+        return new
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Complete data, (*sample_shape, *batch, *event)."""
         return self.base.sample(sample_shape)
@@ -224,9 +238,8 @@ class _MaskedDistribution(TorchDistribution):
         if value.shape[split:] != self.event_shape or self._validate_args:
             self.likelihood.check(value)
         shape = broadcast_shape(value.shape[:split], self.batch_shape)
-        elements = self.element_log_probs(value)
-        lead = elements.shape[: elements.dim() - self.event_dim]
-        return elements.reshape(*lead, -1).sum(-1).expand(shape)
+        filled = self.likelihood.filled(value)
+        return observed_log_prob(self.base, filled, ~value.isnan()).expand(shape)
 
     def element_log_probs(self, value: Tensor) -> Tensor:
         """Those of the elements of data (..., *event), (..., *event), 0 for a missing one."""

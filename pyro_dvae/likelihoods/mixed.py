@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import reduce
 from typing import Any, ClassVar, cast
 
 import torch
@@ -15,7 +16,7 @@ from pyro_dvae.checks import at_least
 from pyro_dvae.contracts import completed
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood, typical_of
-from pyro_dvae.likelihoods.elements import element_log_probs
+from pyro_dvae.likelihoods.elements import HasDouble, element_log_probs, observed_log_prob
 
 
 class Mixed(Likelihood):
@@ -207,6 +208,24 @@ class _MixedDistribution(TorchDistribution):
         new._batch_shape = torch.Size(batch_shape)
         return new
 
+    def cancelled(self) -> Tensor:
+        """Nats of terms that cancel in `log_prob`, (*batch), of all columns."""
+        cancelled = [part.cancelled() for part in self.parts if isinstance(part, HasDouble)]
+        return (
+            torch.stack(torch.broadcast_tensors(*cancelled)).sum(0)
+            if cancelled
+            else torch.zeros(())
+        )
+
+    def double(self) -> _MixedDistribution:
+        """The same distribution, with parameters and sums in double precision."""
+        new = copy(self)
+        new.parts = [
+            cast(TorchDistribution, part.double()) if isinstance(part, HasDouble) else part
+            for part in self.parts
+        ]
+        return new
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Rows, (*sample_shape, *batch, P)."""
         return torch.cat([part.sample(sample_shape) for part in self.parts], -1)
@@ -216,7 +235,16 @@ class _MixedDistribution(TorchDistribution):
         if value.shape[-1:] != self.event_shape or self._validate_args:
             self.likelihood.check(value)
         scored = [part.log_prob(own) for part, own in self._by_part(value)]
-        return torch.stack(scored).sum(0)
+        return reduce(torch.add, scored)  # the sum of a stack would be in an array of all blocks
+
+    def observed_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """`log_prob` of the observed columns alone; observed is (..., P), as the rows."""
+        seen = observed.split(self.sizes, -1)
+        scored = [
+            observed_log_prob(part, own, each)
+            for (part, own), each in zip(self._by_part(value), seen, strict=True)
+        ]
+        return reduce(torch.add, scored)
 
     def element_log_probs(self, value: Tensor) -> Tensor:
         """Those of the columns of rows (..., P), (..., P)."""

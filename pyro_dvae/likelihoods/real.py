@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.linear import ExponentialFamily
 from pyro_dvae.likelihoods.numerics import log_scale
 from pyro_dvae.likelihoods.refusals import calibration_data, refuse_unless
 
@@ -156,7 +157,7 @@ class _Gaussian(_LocationScale):
         return torch.randn_like(like)
 
 
-class Normal(_Gaussian):
+class Normal(_Gaussian, ExponentialFamily):
     """log p(x|z) = sum_p -(x_p - m_p)^2 / (2 s_p^2) - log s_p - log(2 pi) / 2, in nats.
 
     m = location + spread * params[..., 0], s = spread * exp(r), r = -7 + softplus(params[..., 1]
@@ -174,6 +175,28 @@ class Normal(_Gaussian):
     """
 
     name = "normal"
+
+    def natural(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """(m / s^2, -1 / (2 s^2)) and m^2 / (2 s^2) + log s, in standardised units.
+
+        The terms cancel where |m| is much larger than s. So the sums are made in double precision,
+        which still takes a tenth of the time of a (C, B, P) array.
+        """
+        location, scale = (each.double() for each in self._parameters_of(params))
+        precision = (-2 * scale).exp().expand_as(location)
+        eta = torch.stack([location * precision, -precision / 2], -1)
+        return eta, location.square() * precision / 2 + scale
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(u, u^2) of standardised data u, and -log(spread) - log(2 pi) / 2."""
+        spread = self.spread.flatten().double()
+        u = (x.double() - self.location.flatten().double()) / spread
+        h = -(spread.log() + 0.5 * math.log(2 * math.pi))
+        return torch.stack([u, u.square()], -1), h.expand_as(u)
+
+    def _scores_by_product(self, x: Tensor) -> bool:
+        # Apple's devices have no double precision.
+        return x.device.type != "mps" and super()._scores_by_product(x)
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of each element in nats."""

@@ -6,7 +6,8 @@ import torch
 from pyro.distributions import constraints
 from torch import Tensor
 
-from pyro_dvae.likelihoods.base import Likelihood, linear_log_prob
+from pyro_dvae.likelihoods.base import Likelihood
+from pyro_dvae.likelihoods.linear import ExponentialFamily
 from pyro_dvae.likelihoods.numerics import log_beta, log_softplus, softplus
 from pyro_dvae.likelihoods.refusals import refuse_unless
 
@@ -15,7 +16,7 @@ _SERIES = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250,
 _SMALL = 0.25
 
 
-class ContinuousBernoulli(Likelihood):
+class ContinuousBernoulli(ExponentialFamily):
     """p(x|z) = prod_p C_p g_p^x_p (1 - g_p)^(1 - x_p) on [0, 1], g = sigmoid(params).
 
     With the logit l, log(C g^x (1 - g)^(1 - x)) = (x - 1/2) l - log(sinh(l/2) / (l/2)), in nats
@@ -29,7 +30,6 @@ class ContinuousBernoulli(Likelihood):
     """
 
     kind = "unit"
-    cost = 0
     param_meanings = ("l, the logit of g",)
     support = constraints.unit_interval
 
@@ -50,9 +50,13 @@ class ContinuousBernoulli(Likelihood):
         """sum_p |l_p| / 2, (...): the most that (x - 1/2) l and log C can have in common."""
         return (params / 2).abs().sum(-1)
 
-    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Log-density of a datum."""
-        return linear_log_prob(x - 0.5, params, _log_sinh_ratio(params / 2))
+    def natural(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits, and log(sinh(l/2) / (l/2))."""
+        return params.unsqueeze(-1), _log_sinh_ratio(params / 2)
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, None]:
+        """The numbers less 1/2; h is 0."""
+        return (x - 0.5).unsqueeze(-1), None
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of each element."""
