@@ -27,6 +27,7 @@ from pyro_dvae.recipe import (
     FEW_VALUES,
     LEAST_PATIENCE,
     LEAST_STEPS,
+    MOST_NUMBERS,
     estimator_recipe,
     guide_recipe,
     model_recipe,
@@ -49,7 +50,7 @@ def test_mnist_has_the_constants() -> None:
             "cooldown": 0,
         }
         assert model_recipe(num_data, 784, ()) == {}
-        assert estimator_recipe(num_data, 784, 8**4, (), by_product=True) == {
+        assert estimator_recipe(num_data, 784, 8**4, (), by_product=True, by_snapshot=True) == {
             "estimator": "snapshot"
         }
         assert guide_recipe(num_data, 784, 8**4, 50, by_marginal=True) == 0
@@ -194,27 +195,61 @@ def test_few_values_with_few_codes_are_summed_over(by_product: bool) -> None:
     """Up to 2^18 numbers of all codes, and 2^22 where a matrix product scores them."""
     most = 2**14 if by_product else 2**10
     for elements in (10, most):
-        found = estimator_recipe(100, elements, 256, (), by_product=by_product)
+        found = estimator_recipe(100, elements, 256, (), by_product=by_product, by_snapshot=False)
         assert found == {"estimator": "marginal", "prior": "learned"}
-    assert estimator_recipe(100, most + 1, 256, (), by_product=by_product) == {}
+    assert estimator_recipe(100, most + 1, 256, (), by_product=by_product, by_snapshot=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "estimators"),
+    [
+        ({"likelihood": "poisson"}, ("marginal", "rloo")),
+        ({"likelihood": "multinomial"}, ("marginal", "rloo")),
+        ({"likelihood": "bernoulli"}, ("marginal", "snapshot")),
+        ({"likelihood": "masked:bernoulli"}, ("marginal", "rloo")),
+        ({"likelihood": "bernoulli", "guide": "autoregressive"}, ("rloo", "rloo")),
+        ({"likelihood": "negative-binomial"}, ("rloo", "rloo")),
+        ({"likelihood": "categorical:2"}, ("rloo", "rloo")),
+        ({"likelihood": "normal"}, ("rloo", "rloo")),
+    ],
+    ids=str,
+)
+def test_wide_data_are_summed_over_where_a_product_scores_them(
+    settings: dict[str, str], estimators: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P is too large for any other sum: of few data, and of many."""
+    x = torch.zeros(60, MOST_NUMBERS // 256 + 1)
+    x[:, ::2] = torch.randint(2, x[:, ::2].shape).float()
+    found = [resolve_settings(open_source(x.numpy()), **settings).estimator]
+    monkeypatch.setattr(recipe, "FEW_VALUES", 10)
+    sizes = {"num_latents": 2, "num_categories": 16}
+    found += [resolve_settings(open_source(x.numpy()), **settings, **sizes).estimator]
+    assert tuple(found) == estimators
 
 
 def test_many_data_with_few_codes_are_trained_with_a_snapshot() -> None:
     for codes, elements in ((8**4, 784), (8**4, 2**10), (2, 2**21)):
-        found = estimator_recipe(57_000, elements, codes, (), by_product=True)
+        found = estimator_recipe(57_000, elements, codes, (), by_product=True, by_snapshot=True)
         assert found == {"estimator": "snapshot"}
     for codes, elements in ((8**4 + 1, 784), (8**4, 2**10 + 1), (2, 2**21 + 1)):
-        assert estimator_recipe(57_000, elements, codes, (), by_product=True) == {}
+        assert (
+            estimator_recipe(57_000, elements, codes, (), by_product=True, by_snapshot=True) == {}
+        )
     for name in ("estimator", "baseline", "decoder_particles"):
-        assert estimator_recipe(57_000, 784, 8**4, {name}, by_product=True) == {}
-    assert estimator_recipe(57_000, 784, 8**4, {"num_particles", "beta"}, by_product=True) != {}
-    assert estimator_recipe(57_000, 784, 8**4, (), by_product=False) == {}
+        assert estimator_recipe(57_000, 784, 8**4, {name}, by_product=True, by_snapshot=True) == {}
+    assert (
+        estimator_recipe(
+            57_000, 784, 8**4, {"num_particles", "beta"}, by_product=True, by_snapshot=True
+        )
+        != {}
+    )
+    assert estimator_recipe(57_000, 784, 8**4, (), by_product=True, by_snapshot=False) == {}
 
 
-@pytest.mark.parametrize("by_product", [True, False])
-def test_many_data_with_a_large_code_are_trained_by_reinmax(by_product: bool) -> None:
+@pytest.mark.parametrize("fits", [True, False])
+def test_many_data_with_a_large_code_are_trained_by_reinmax(fits: bool) -> None:
     def chosen(num_data: int, codes: int, *named: str) -> dict[str, Any]:
-        return estimator_recipe(num_data, 784, codes, named, by_product=by_product)
+        return estimator_recipe(num_data, 784, codes, named, by_product=fits, by_snapshot=fits)
 
     assert chosen(57_000, MAX_CODES) == {}
     assert chosen(57_000, MAX_CODES + 1) == {"estimator": "reinmax"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,13 @@ from pyro_dvae.defaults import LABELLED_SHARE, TEST_SHARE
 from pyro_dvae.likelihoods import LIKELIHOODS, Likelihood
 from pyro_dvae.likelihoods.names import is_masked, masked, unmasked
 from pyro_dvae.priors import PRIORS, BoltzmannPrior
-from pyro_dvae.recipe import estimator_recipe, guide_recipe, model_recipe, training_recipe
+from pyro_dvae.recipe import (
+    SCORED_BY_PRODUCT,
+    estimator_recipe,
+    guide_recipe,
+    model_recipe,
+    training_recipe,
+)
 from pyro_dvae.runs.config import Config, build_likelihood, preparation_of
 from pyro_dvae.runs.estimators import ESTIMATORS, estimator_of
 from pyro_dvae.runs.parts import is_conditional
@@ -163,8 +170,10 @@ def _with_recipe(
     """The settings, with those that nobody named by the size (N, P) of the data."""
     config = replace(config, **model_recipe(*size, named))
     codes = num_codes(config.num_latents, config.num_categories)
-    by_product = _is_plain(config) and not has_gaps
-    chosen = estimator_recipe(*size, codes, named, by_product=by_product)
+    by_product = _is_plain(config, SCORED_BY_PRODUCT)
+    complete = not (has_gaps or is_masked(config.likelihood))
+    by_snapshot = complete and _is_plain(config, ["bernoulli"])
+    chosen = estimator_recipe(*size, codes, named, by_product=by_product, by_snapshot=by_snapshot)
     if chosen.get("estimator") == "reinmax" and not _has_known_kl(config):
         chosen = {}
     if "estimator" in chosen:
@@ -197,14 +206,10 @@ def _has_known_kl(config: Config) -> bool:
     return known and PRIORS[name].cls is not BoltzmannPrior and config.alpha is None
 
 
-def _is_plain(config: Config) -> bool:
-    """Whether one matrix product scores data without gaps under all codes of a model.
-
-    Other models have steps that run Pyro's programs, or other likelihoods. `SnapshotELBO` was
-    measured with such models alone.
-    """
-    parts = (config.likelihood, config.guide) == ("bernoulli", "mean-field")
-    return parts and config.prior in ("uniform", "learned") and config.alpha is None
+def _is_plain(config: Config, likelihoods: Collection[str]) -> bool:
+    """Whether a model has one of some likelihoods, and no part whose steps run Pyro's programs."""
+    is_plain = config.guide == "mean-field" and config.prior in ("uniform", "learned")
+    return is_plain and config.alpha is None and unmasked(config.likelihood) in likelihoods
 
 
 def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:
