@@ -107,7 +107,7 @@ class Sizes(TorchDispatchMode):
 def test_a_product_makes_no_array_of_all_elements(name: str, gaps: bool) -> None:
     likelihood, draw = FAMILIES[name]
     inside = Masked(likelihood) if gaps else likelihood
-    num_codes, num_data = 200, 100
+    num_codes, num_data = 200, 1_000
     params, x = params_of(inside, num_codes, 1), draw(num_data, P)
     with Sizes() as sizes, torch.no_grad():
         inside(params, 1).log_prob(x)
