@@ -29,6 +29,7 @@ def description(trainer: Trainer) -> str:
         annealing=trainer.annealing,
         warmup=trainer.warmup,
         cooldown=trainer.cooldown,
+        encoder_decay=trainer.optimizer.decay,
         seed=trainer.seed,
     )
     return (
