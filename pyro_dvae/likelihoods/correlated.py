@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_dvae.displays import named
-from pyro_dvae.likelihoods.real import _Gaussian
+from pyro_dvae.likelihoods.real import _Gaussian, gaussian_log_prob
 
 _MOST_ELEMENTS = 4096
 """The most elements of a datum: the matrix A has as many rows and columns."""
@@ -47,6 +47,7 @@ class CorrelatedNormal(_Gaussian):
     """
 
     name = "correlated-normal"
+    cost = 0
     start: Tensor
 
     def __init__(self, event_shape: Sequence[int] = ()) -> None:
@@ -103,9 +104,7 @@ class CorrelatedNormal(_Gaussian):
         middle, scale = self._parameters_of(params)
         factor, spread = self.factor(x), self.spread.flatten()
         y = ((x - self.location.flatten()) / spread) @ factor.T
-        residual = (y - middle) * (-scale).exp()
-        terms = -0.5 * residual.square() - (scale + 0.5 * math.log(2 * math.pi))
-        return terms.sum(-1) + (factor.diagonal().log() - spread.log()).sum()
+        return gaussian_log_prob(y, middle, scale) + (factor.diagonal().log() - spread.log()).sum()
 
     def mean(self, params: Tensor) -> Tensor:
         """E[x] = location + spread A^-1 m."""

@@ -48,8 +48,8 @@ class ExponentialFamily(Likelihood):
             seen = observed.to(statistics.dtype)
             statistics = statistics * seen.unsqueeze(-1)
             h = None if h is None else h * seen
-            rest = -_product(normalizer, seen)
-        scored = _product(eta.flatten(-2), statistics.flatten(-2)) + rest
+            rest = -product(normalizer, seen)
+        scored = product(eta.flatten(-2), statistics.flatten(-2)) + rest
         return (scored if h is None else scored + h.sum(-1)).to(params.dtype)
 
     def _scores_by_product(self, x: Tensor) -> bool:
@@ -85,8 +85,9 @@ def linear_log_prob(x: Tensor, natural: Tensor, log_normalizer: Tensor) -> Tenso
     if is_paired(x, natural):
         # Element by element, which is exact up to rounding even if the two terms cancel.
         return (x * natural - log_normalizer).sum(-1)
-    return _product(natural, x) - log_normalizer.sum(-1)
+    return product(natural, x) - log_normalizer.sum(-1)
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """sum_p a_p b_p of (..., P) and (..., P), whose leading dimensions are broadcast."""
     return torch.einsum("...p,...p->...", a, b)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood
-from pyro_dvae.likelihoods.linear import ExponentialFamily
+from pyro_dvae.likelihoods.linear import ExponentialFamily, is_paired, product
 from pyro_dvae.likelihoods.numerics import log_scale
 from pyro_dvae.likelihoods.refusals import calibration_data, refuse_unless
 
@@ -177,15 +177,8 @@ class Normal(_Gaussian, ExponentialFamily):
     name = "normal"
 
     def natural(self, params: Tensor) -> tuple[Tensor, Tensor]:
-        """(m / s^2, -1 / (2 s^2)) and m^2 / (2 s^2) + log s, in standardised units.
-
-        The terms cancel where |m| is much larger than s. So the sums are made in double precision,
-        which still takes a tenth of the time of a (C, B, P) array.
-        """
-        location, scale = (each.double() for each in self._parameters_of(params))
-        precision = (-2 * scale).exp().expand_as(location)
-        eta = torch.stack([location * precision, -precision / 2], -1)
-        return eta, location.square() * precision / 2 + scale
+        """Those of standardised data, in double precision."""
+        return _natural(*self._parameters_of(params))
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(u, u^2) of standardised data u, and -log(spread) - log(2 pi) / 2."""
@@ -195,13 +188,48 @@ class Normal(_Gaussian, ExponentialFamily):
         return torch.stack([u, u.square()], -1), h.expand_as(u)
 
     def _scores_by_product(self, x: Tensor) -> bool:
-        # Apple's devices have no double precision.
-        return x.device.type != "mps" and super()._scores_by_product(x)
+        return has_double(x) and super()._scores_by_product(x)
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of each element in nats."""
         residual, scale = self._residual(params, x)
         return -0.5 * residual.square() - (scale + 0.5 * math.log(2 * math.pi))
+
+
+def gaussian_log_prob(u: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """sum_p -(u_p - m_p)^2 / (2 s_p^2) - log s_p - log(2 pi) / 2, in nats, (...).
+
+    Args:
+        u: (..., P) numbers.
+        location: (..., P), m.
+        scale: (..., P), log s.
+    """
+    constant = 0.5 * math.log(2 * math.pi)
+    if is_paired(u, location) or not has_double(u):
+        residual = (u - location) * (-scale).exp()
+        return (-0.5 * residual.square() - (scale + constant)).sum(-1)
+    eta, normalizer = _natural(location, scale)
+    wide = u.double()
+    statistics = torch.stack([wide, wide.square()], -1)
+    scored = product(eta.flatten(-2), statistics.flatten(-2)) - normalizer.sum(-1)
+    return (scored - u.shape[-1] * constant).to(location.dtype)
+
+
+def _natural(location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """(m / s^2, -1 / (2 s^2)), and m^2 / (2 s^2) + log s, of m and log s.
+
+    The terms cancel where |m| is much larger than s. So they are in double precision, which still
+    takes a tenth of the time of a (C, B, P) array.
+    """
+    location, scale = location.double(), scale.double()
+    precision = (-2 * scale).exp().expand_as(location)
+    eta = torch.stack([location * precision, -precision / 2], -1)
+    return eta, location.square() * precision / 2 + scale
+
+
+def has_double(x: Tensor) -> bool:
+    """Whether the device of x has double precision: those of Apple have not."""
+    return x.device.type != "mps"
 
 
 class Laplace(_LocationScale):

@@ -16,6 +16,7 @@ from pyro_dvae import (
     Bernoulli,
     Categorical,
     ContinuousBernoulli,
+    CorrelatedNormal,
     Laplace,
     Likelihood,
     LogisticMixture,
@@ -43,11 +44,18 @@ def calibrated() -> Normal:
     return likelihood
 
 
+def correlated() -> CorrelatedNormal:
+    likelihood = CorrelatedNormal((P,))
+    likelihood.calibrate(torch.randn(50, P) @ torch.randn(P, P))
+    return likelihood
+
+
 FAMILIES: dict[str, tuple[Any, Callable[..., Tensor]]] = {
     "bernoulli": (Bernoulli(), few(2)),
     "poisson": (Poisson((P,)), few(9)),
     "continuous-bernoulli": (ContinuousBernoulli(), torch.rand),
     "normal": (calibrated(), lambda *shape: 100 + 3 * torch.randn(shape)),
+    "correlated normal": (correlated(), torch.randn),
     "normal, fixed scale": (Normal((P,), 0.5), torch.randn),
     "categorical": (Categorical(6), few(6)),
     "categorical, many levels": (Categorical(FEW_LEVELS + 1), few(FEW_LEVELS + 1)),
@@ -60,13 +68,16 @@ FAMILIES: dict[str, tuple[Any, Callable[..., Tensor]]] = {
 }
 
 
+CASES = [(name, False) for name in FAMILIES]
+CASES += [(name, True) for name in FAMILIES if name != "correlated normal"]
+
+
 def params_of(likelihood: Likelihood, *batch: int) -> Tensor:
     n = likelihood.num_params
     return 2 * torch.randn(*batch, P, *([n] if n > 1 else []), requires_grad=True)
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "gaps"), CASES)
 def test_the_product_is_the_sum_of_the_elements(name: str, gaps: bool) -> None:
     """Values, and gradients of the parameters; `params` of each datum are never multiplied."""
     likelihood, draw = FAMILIES[name]
@@ -102,8 +113,7 @@ class Sizes(TorchDispatchMode):
         return found
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "gaps"), CASES)
 def test_a_product_makes_no_array_of_all_elements(name: str, gaps: bool) -> None:
     likelihood, draw = FAMILIES[name]
     inside = Masked(likelihood) if gaps else likelihood
@@ -156,7 +166,10 @@ def test_elements_defined_anew_are_the_ones_that_are_summed(gaps: bool) -> None:
 
 
 def test_costs_tell_what_is_a_product() -> None:
-    for likelihood in (Bernoulli(), Poisson(), Multinomial(), ContinuousBernoulli(), Normal()):
+    for likelihood in (
+        *(Bernoulli(), Poisson(), Multinomial(), ContinuousBernoulli()),
+        *(Normal(), CorrelatedNormal((2,))),
+    ):
         assert likelihood.cost == 0
         if isinstance(likelihood, ExponentialFamily):
             assert Masked(likelihood).cost == 0
