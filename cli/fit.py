@@ -62,7 +62,6 @@ def fit(
     initial_beta: fit_options.InitialBetaOption = DEFAULTS.initial_beta,
     warmup: fit_options.WarmupOption = DEFAULTS.warmup,
     cooldown: fit_options.CooldownOption = DEFAULTS.cooldown,
-    encoder_decay: fit_options.EncoderDecayOption = DEFAULTS.encoder_decay,
     free_bits: fit_options.FreeBitsOption = DEFAULTS.free_bits,
     compile: fit_options.CompileOption = DEFAULTS.compile,
     bfloat16: fit_options.Bfloat16Option = DEFAULTS.bfloat16,

@@ -190,14 +190,6 @@ CooldownOption = Annotated[
         show_default=False,
     ),
 ]
-EncoderDecayOption = Annotated[
-    float,
-    training(
-        help="The weight decay of the encoder: in each step its weights lose this share times "
-        "--lr. If left out: 0; but 0.05 for many data and the estimator snapshot.",
-        show_default=False,
-    ),
-]
 FreeBitsOption = Annotated[
     float,
     training(

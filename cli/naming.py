@@ -20,7 +20,7 @@ _SAME = """
     ais ais_data alpha annealing as_bits averaging baseline batch_size beta bfloat16
     binarize channels columns compile cooldown
     data data_dir dates decoder decoder_particles device drop drop_copies dropout
-    encoder encoder_decay epochs estimator exact format
+    encoder epochs estimator exact format
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label
     labelled_share labels license likelihood log_every network nominal other patience posterior
     prior probabilities range refine resume seed size split split_seed start temperature test time

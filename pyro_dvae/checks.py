@@ -39,7 +39,6 @@ def training_settings(
     learning_rate: float,
     warmup: int,
     cooldown: int,
-    encoder_decay: float,
 ) -> None:
     """Raise a ValueError unless `Trainer` accepts these settings."""
     at_least("batch size", batch_size, 1)
@@ -54,11 +53,6 @@ def training_settings(
         raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 4.")
     at_least("epochs of warm-up", warmup, 0)
     at_least("epochs of cool-down", cooldown, 0)
-    if not 0 <= encoder_decay * learning_rate < 1:
-        raise ValueError(
-            "Expected a weight decay of the encoder of at least 0 and below 1 / learning_rate; "
-            f"got encoder_decay={encoder_decay}. Use 0.05 or 0."
-        )
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:

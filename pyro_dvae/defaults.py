@@ -67,9 +67,6 @@ class TrainingSettings:
     """The number of epochs over which the learning rate grows linearly from 0 to its value."""
     cooldown: int = 0
     """The number of last epochs over which the learning rate falls linearly to 0."""
-    encoder_decay: float = 0.0
-    """The weight decay of the encoder: the share of its weights that they lose in each step, times
-    the learning rate."""
     validation: float | str = VALIDATION_SHARE
     """What is kept apart of the training data for the validation ELBO: a share (below 1) or a
     number of them, 0 for none, or the path of a file with other data. Where it is left out, at

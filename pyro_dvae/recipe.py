@@ -31,8 +31,6 @@ soon after, has not used the nats that beta has kept from it: the more of them a
 more it loses. `examples/published/README.md` has the figures."""
 SNAPSHOT_RATE = 2e-3
 """The learning rate of Adam for many data and `SnapshotELBO`. It needs a warm-up."""
-SNAPSHOT_DECAY = 0.05
-"""The weight decay of the encoder for many data and `SnapshotELBO`."""
 WARMUP_STEPS = 500
 """The steps in which the learning rate grows, where they are no more than a fiftieth of all."""
 WARMUP_SHARE = 50
@@ -90,8 +88,7 @@ def training_recipe(
         cooldown: the epochs of the cool-down, if the user names them; None by the rule.
 
     Returns:
-        `epochs`, `patience`, `averaging`, `annealing`, `learning_rate`, `warmup`, `cooldown` and
-        `encoder_decay`.
+        `epochs`, `patience`, `averaging`, `annealing`, `learning_rate`, `warmup` and `cooldown`.
     """
     steps = max(1, math.ceil(num_data / max(1, batch_size)))
 
@@ -102,9 +99,8 @@ def training_recipe(
     few = is_few(num_data, num_elements)
     most = epochs_of(LEAST_STEPS, RunSettings.epochs) if epochs is None else epochs
     rate, warmup, falls = 3e-3 if few else RunSettings.learning_rate, 0, 0
-    decay = 0.0
     if by_snapshot and not few:
-        rate, decay = SNAPSHOT_RATE, SNAPSHOT_DECAY
+        rate = SNAPSHOT_RATE
         warmup = max(1, min(math.ceil(WARMUP_STEPS / steps), most // WARMUP_SHARE))
         if steps * most >= COOLED_STEPS and patience in ("auto", None):
             falls = most // COOLDOWN_SHARE
@@ -122,7 +118,6 @@ def training_recipe(
         "learning_rate": rate,
         "warmup": warmup,
         "cooldown": cooldown,
-        "encoder_decay": decay,
     }
 
 

@@ -86,8 +86,6 @@ class CategoricalVAE(TableEstimator):
         cooldown: the number of last epochs over which it falls linearly to 0; None for 0, or
             for half of `epochs` for many values, the estimator "snapshot", 20,000 steps or more,
             and a `patience` that is no number above 0.
-        encoder_decay: the weight decay of the encoder; None for 0, or for 0.05 for many values and
-            the estimator "snapshot".
         start: where the weights come from: "random"; or "mixture", for one latent, from a mixture
             that EM fits. None for a mixture where num_latents is 1 and there are fewer than 5
             training rows per category.
@@ -156,7 +154,6 @@ class CategoricalVAE(TableEstimator):
         initial_beta: float | None = None,
         warmup: int | None = None,
         cooldown: int | None = None,
-        encoder_decay: float | None = None,
         start: str | None = None,
         validation: float | None = None,
         binarize: str | None = None,
@@ -192,7 +189,6 @@ class CategoricalVAE(TableEstimator):
         self.initial_beta = initial_beta
         self.warmup = warmup
         self.cooldown = cooldown
-        self.encoder_decay = encoder_decay
         self.start = start
         self.validation = validation
         self.binarize = binarize

@@ -260,9 +260,6 @@ def test_settings_that_are_not_named_follow_the_rule() -> None:
     config = CategoricalVAE(3, epochs=0, patience=0, prior="uniform").fit(X).config_
     assert (config.num_latents, config.num_categories, config.prior) == (3, 8, "uniform")
     assert config.patience is None
-    rates = {"warmup": 3, "cooldown": 2, "encoder_decay": 0.5}
-    config = CategoricalVAE(epochs=0, **rates).fit(X).config_
-    assert {name: getattr(config, name) for name in rates} == rates
 
 
 @pytest.mark.parametrize("validation", [None, 0, 0.1, 30])

@@ -52,10 +52,6 @@ __all__ = [
 ]
 
 
-_OF_TRAINER = (
-    *("batch_size", "averaging", "annealing", "initial_beta", "learning_rate", "warmup"),
-    *("cooldown", "encoder_decay", "seed", "bfloat16"),
-)
 _LONGEST = 2**20
 """The most characters of a setting. A table may have this many columns, each of its own kind."""
 
@@ -111,7 +107,6 @@ class Config(RunSettings):
             self.learning_rate,
             self.warmup,
             self.cooldown,
-            self.encoder_decay,
         )
         self._set("hidden", tuple(self.hidden))  # JSON has lists
 
@@ -227,7 +222,9 @@ class Config(RunSettings):
     @property
     def training(self) -> dict[str, Any]:
         """The settings that `Trainer` and `fit` take, by the names of their arguments."""
-        return {name: getattr(self, name) for name in _OF_TRAINER} | {"compiled": self.compile}
+        names = ("batch_size", "averaging", "annealing", "initial_beta", "learning_rate", "warmup")
+        options = {name: getattr(self, name) for name in (*names, "cooldown", "seed", "bfloat16")}
+        return options | {"compiled": self.compile}
 
 
 @cache

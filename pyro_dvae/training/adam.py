@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,30 +26,20 @@ class FusedAdam(torch.optim.Adam):
     Args:
         weights: the weights to train, all on one device, of one dtype or of several.
         learning_rate: the learning rate, torch's `lr`.
-        decayed: those of the weights that each step makes smaller first, as AdamW does (Loshchilov
-            & Hutter 2019): they lose the share `decay` times the learning rate.
-        decay: the weight decay of these.
     """
 
-    def __init__(
-        self,
-        weights: Sequence[Tensor],
-        learning_rate: float,
-        decayed: Iterable[Tensor] = (),
-        decay: float = 0.0,
-    ) -> None:
+    def __init__(self, weights: Sequence[Tensor], learning_rate: float) -> None:
         self._is_fused = weights[0].device.type != "mps"  # there torch has no fused Adam
         super().__init__(weights, learning_rate, fused=self._is_fused)
         self._is_plain = self._is_fused and len({weight.dtype for weight in weights}) == 1
         self.weights = list(weights)
-        self.decayed, self.decay = list(decayed) if decay else [], decay
         self.factor = 1.0
         """The factor of the learning rate in the next step."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for copies and pickles, since torch's method leaves out attributes of ours."""
-        own = ("_is_fused", "_is_plain", "weights", "factor", "decayed", "decay")
-        return {**super().__getstate__(), **{name: vars(self)[name] for name in own}}
+        own = {name: vars(self)[name] for name in ("_is_fused", "_is_plain", "weights", "factor")}
+        return {**super().__getstate__(), **own}
 
     @property
     def device(self) -> torch.device:
@@ -74,10 +64,6 @@ class FusedAdam(torch.optim.Adam):
             skip: a float32 scalar on the device; 0 takes the step, and 1 leaves the weights and the
                 state as they are.
         """
-        decayed = [weight for weight in self.decayed if weight.grad is not None]
-        if decayed:
-            rate = self.param_groups[0]["lr"] * self.factor
-            torch._foreach_mul_(decayed, 1 - rate * self.decay * (1 - skip))
         if not self._is_plain or self._is_changed():
             if self._is_fused:
                 self.found_inf = skip

@@ -29,7 +29,6 @@ def description(trainer: Trainer) -> str:
         annealing=trainer.annealing,
         warmup=trainer.warmup,
         cooldown=trainer.cooldown,
-        encoder_decay=trainer.optimizer.decay,
         seed=trainer.seed,
     )
     return (

@@ -47,7 +47,6 @@ def fit(
     initial_beta: float = TrainingSettings.initial_beta,
     warmup: int | None = None,
     cooldown: int | None = None,
-    encoder_decay: float | None = None,
     start: str | None = TrainingSettings.start,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
@@ -116,8 +115,6 @@ def fit(
             0, which takes the noise of the steps out of the weights. A training that stops early
             may not come to it. None for 0; for many data and a `SnapshotELBO` half of `epochs`, if
             there are at least 20,000 steps and `patience` is no number.
-        encoder_decay: the weight decay of the encoder: in each step its weights lose this share
-            times the learning rate. None for 0; for many data and a `SnapshotELBO` 0.05.
         start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
             EM fits to the training data, see `start_from_mixture`. None takes a mixture where vae
             has one latent and the ELBO is a `MarginalELBO`, if there are fewer than 5 training
@@ -173,7 +170,6 @@ def fit(
         initial_beta=initial_beta,
         warmup=recipe["warmup"] if warmup is None else warmup,
         cooldown=recipe["cooldown"],
-        encoder_decay=recipe["encoder_decay"] if encoder_decay is None else encoder_decay,
         seed=seed,
         compiled=compiled,
         capture=capture,

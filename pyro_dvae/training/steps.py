@@ -65,7 +65,6 @@ class GradientSteps:
         initial_beta: float,
         warmup: int,
         cooldown: int,
-        encoder_decay: float,
         seed: int,
         compiled: bool | None,
         capture: bool,
@@ -74,7 +73,7 @@ class GradientSteps:
         check_weights(vae, "a model")
         has_beta = isinstance(elbo, DiscreteELBO) and elbo.has_beta
         annealing = (ANNEALING if has_beta else 0) if annealing is None else annealing
-        rates = (learning_rate, warmup, cooldown, encoder_decay)
+        rates = (learning_rate, warmup, cooldown)
         training_settings(batch_size, averaging, annealing, initial_beta, *rates)
         if annealing and not has_beta:
             raise ValueError(
@@ -85,7 +84,8 @@ class GradientSteps:
         self.data = training_data(vae, data)
         self.validation = None if validation is None else as_batch(vae, validation)
         at_least("training data", len(self.data), 1)
-        self.batch_size, weight = batch_size, next(vae.parameters())
+        self.batch_size = batch_size
+        weight = next(vae.parameters())
         self.device, self._dtype = weight.device, weight.dtype
         if isinstance(elbo, nn.Module):
             elbo.to(self.device)
@@ -94,7 +94,7 @@ class GradientSteps:
         weights = [*vae.parameters()]
         if isinstance(elbo, nn.Module):
             weights += elbo.parameters()
-        self.optimizer = FusedAdam(weights, learning_rate, vae.encoder.parameters(), encoder_decay)
+        self.optimizer = FusedAdam(weights, learning_rate)
         if compiled and not needs_no_traces(vae, elbo, rows):
             raise ValueError(
                 f"Expected a model and an ELBO whose step compiles; got {type(elbo).__name__} and "

@@ -190,7 +190,6 @@ def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | No
         "annealing": trainer.annealing,
         "warmup": trainer.warmup,
         "cooldown": trainer.cooldown,
-        "encoder_decay": trainer.optimizer.decay,
         "seed": trainer.seed,
     }
     processes.agree({**alike, **settings})

@@ -46,20 +46,21 @@ class Trainer(GradientSteps):
         averaging: the decay of the average of the weights, a `WeightAverage`. The average is
             validated and kept; 0 keeps the weights themselves.
         annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
-            from `initial_beta` to that of the ELBO. A guide that commits to codes before the
-            decoder has learnt something stays with bad ones, and a beta above 1 keeps it from that.
-            None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
+            from `initial_beta` to that of the ELBO. A beta above 1 keeps the guide's entropy up
+            until the decoder has learnt something. A guide that commits to codes earlier stays with
+            bad ones. None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
-        warmup: the number of epochs over which the learning rate grows linearly from 0.
+        warmup: the number of epochs over which the learning rate grows linearly from 0 to its
+            value. A guide that commits to codes in the first, large steps of Adam stays with them.
         cooldown: the number of the last of `epochs` of `run` over which the learning rate falls
             linearly to 0. A training that goes on for more epochs goes back to the whole rate.
-        encoder_decay: the share of the encoder's weights, times the learning rate, that they lose
-            in each step, as with AdamW. So the encoder stays with less that it learns by heart.
         seed: the seed of the shuffling, of the random parts of the data, and of the draws of z.
+            Each has a random stream of its own.
         compiled: compute the gradient of full batches by one graph, which `torch.compile` makes in
-            the first step, in seconds. The gradient is the same to rounding, but takes less time.
-            If compiling fails, there is a warning, and training goes on without a graph. None does
-            not compile, since a trainer does not know the number of steps: see `compile_if_long`.
+            the first step, in seconds. The gradient is the same to rounding, and is computed
+            faster. If compiling fails, there is a warning, and training goes on without a graph.
+            None does not compile, because a trainer does not know the number of steps: see
+            `compile_if_long`.
         capture: on a CUDA device, replay the whole step of full batches as one CUDA graph; see
             `CapturedStep`. It was written without such a device at hand.
         bfloat16: let the encoder and the decoder compute in bfloat16 in training steps.
@@ -85,7 +86,6 @@ class Trainer(GradientSteps):
         initial_beta: float = TrainingSettings.initial_beta,
         warmup: int = TrainingSettings.warmup,
         cooldown: int = TrainingSettings.cooldown,
-        encoder_decay: float = TrainingSettings.encoder_decay,
         seed: int = TrainingSettings.seed,
         compiled: bool | None = TrainingSettings.compile,
         capture: bool = False,
@@ -103,7 +103,6 @@ class Trainer(GradientSteps):
             initial_beta=initial_beta,
             warmup=warmup,
             cooldown=cooldown,
-            encoder_decay=encoder_decay,
             seed=seed,
             compiled=compiled,
             capture=capture,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -156,34 +155,6 @@ def test_the_learning_rate_has_a_factor(hook: bool) -> None:
         results.append(weights)
         assert optimizer.param_groups[0]["lr"] == rate
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-@pytest.mark.parametrize("hook", [False, True])  # with one, torch takes the step
-@pytest.mark.parametrize("skipped", [None, 0, 3])
-def test_some_weights_decay_as_with_adamw(hook: bool, skipped: int | None) -> None:
-    found, expected = make_weights([torch.float32]), make_weights([torch.float32])
-    optimizer = FusedAdam(found, 0.02, found[2:], 3.0)
-    optimizer.factor = 0.5
-    if hook:
-        optimizer.register_step_pre_hook(lambda *_: None)
-    groups: list[Any] = [
-        {"params": expected[:2]},
-        {"params": expected[2:], "weight_decay": 3.0},
-    ]
-    torchs = torch.optim.AdamW(groups, 0.01, weight_decay=0.0, fused=True)
-    for number in range(5):
-        set_gradients(found, number)
-        set_gradients(expected, number)
-        optimizer.take_step(flag(number == skipped))
-        torchs.found_inf = flag(number == skipped)  # type: ignore[attr-defined]
-        torchs.step()
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
-    whole = FusedAdam(make_weights([torch.float32]), 0.02)
-    assert whole.decayed == []
-    copied = copy.deepcopy(optimizer)
-    assert (copied.decay, copied.decayed[0]) == (3.0, copied.weights[2])
-    assert copied.decayed[0] is copied.weights[2]
 
 
 def test_gradients() -> None:

@@ -101,7 +101,7 @@ def test_any_step_is_a_place_to_continue_from(estimator: str, num_steps: int) ->
 @pytest.mark.parametrize("num_steps", [1, 13])
 def test_a_falling_learning_rate_continues(num_steps: int) -> None:
     """It depends on the number of epochs that `run` is asked for, so the same one is."""
-    whole, first, second = (trainer(cooldown=3, encoder_decay=0.1) for _ in range(3))
+    whole, first, second = (trainer(cooldown=3) for _ in range(3))
     list(whole.run(4))
     train_steps(first, num_steps, epochs=4)
     second.load_state_dict(through_json(first.state_dict()))

@@ -118,23 +118,6 @@ def test_the_learning_rate_grows_over_the_epochs_of_warmup() -> None:
     assert Trainer(tiny_vae(), RlooELBO(2), tiny_data(7)).optimizer.factor == 1
 
 
-def test_only_the_weights_of_the_encoder_decay() -> None:
-    """By their share, times the learning rate of the step; the rest of the step is the same."""
-    steps, start, x = {}, tiny_vae(), tiny_data(7)
-    for decay in (0.0, 3.0):
-        vae = copy.deepcopy(start)
-        options: Any = {"batch_size": 7, "learning_rate": 0.02, "warmup": 2, "averaging": 0.0}
-        trainer = Trainer(vae, RlooELBO(2), x, encoder_decay=decay, **options)
-        before = {name: weight.detach().clone() for name, weight in vae.named_parameters()}
-        list(trainer.run(1))
-        steps[decay] = {name: w.detach() - before[name] for name, w in vae.named_parameters()}
-    names = {name for name, _ in vae.encoder.named_parameters(prefix="encoder")}
-    assert names < before.keys()
-    for name, step in steps[3.0].items():
-        lost = 0.01 * 3 * before[name] if name in names else torch.zeros_like(step)
-        torch.testing.assert_close(step, steps[0.0][name] - lost, rtol=1e-5, atol=1e-8)
-
-
 def test_the_learning_rate_falls_over_the_last_epochs() -> None:
     """Linearly, and its last step is not 0. Further epochs begin with the whole rate again."""
     trainer = Trainer(tiny_vae(), RlooELBO(2), tiny_data(7), batch_size=3, cooldown=2)
