@@ -36,6 +36,8 @@ from pyro_dvae.recipe import (
 from pyro_dvae.runs import resolve_settings, start_run
 from pyro_dvae.training import fitting
 
+PLAIN = {"by_product": True, "by_snapshot": True}
+
 
 def test_mnist_has_the_constants() -> None:
     """57,000 images of 28 x 28, with and without validation data."""
@@ -50,9 +52,7 @@ def test_mnist_has_the_constants() -> None:
             "cooldown": 0,
         }
         assert model_recipe(num_data, 784, ()) == {}
-        assert estimator_recipe(num_data, 784, 8**4, (), by_product=True, by_snapshot=True) == {
-            "estimator": "snapshot"
-        }
+        assert estimator_recipe(num_data, 784, 8**4, (), **PLAIN) == {"estimator": "snapshot"}
         assert guide_recipe(num_data, 784, 8**4, 50, by_marginal=True) == 0
 
 
@@ -229,20 +229,13 @@ def test_wide_data_are_summed_over_where_a_product_scores_them(
 
 def test_many_data_with_few_codes_are_trained_with_a_snapshot() -> None:
     for codes, elements in ((8**4, 784), (8**4, 2**10), (2, 2**21)):
-        found = estimator_recipe(57_000, elements, codes, (), by_product=True, by_snapshot=True)
+        found = estimator_recipe(57_000, elements, codes, (), **PLAIN)
         assert found == {"estimator": "snapshot"}
     for codes, elements in ((8**4 + 1, 784), (8**4, 2**10 + 1), (2, 2**21 + 1)):
-        assert (
-            estimator_recipe(57_000, elements, codes, (), by_product=True, by_snapshot=True) == {}
-        )
+        assert estimator_recipe(57_000, elements, codes, (), **PLAIN) == {}
     for name in ("estimator", "baseline", "decoder_particles"):
-        assert estimator_recipe(57_000, 784, 8**4, {name}, by_product=True, by_snapshot=True) == {}
-    assert (
-        estimator_recipe(
-            57_000, 784, 8**4, {"num_particles", "beta"}, by_product=True, by_snapshot=True
-        )
-        != {}
-    )
+        assert estimator_recipe(57_000, 784, 8**4, {name}, **PLAIN) == {}
+    assert estimator_recipe(57_000, 784, 8**4, {"num_particles", "beta"}, **PLAIN) != {}
     assert estimator_recipe(57_000, 784, 8**4, (), by_product=True, by_snapshot=False) == {}
 
 

@@ -64,11 +64,11 @@ class Categorical(_Levels, ExponentialFamily):
     """
 
     name = "categorical"
+    cost = 1  # a product of L numbers per element, or one look-up
 
     def __init__(self, levels: int = 256) -> None:
         super().__init__(levels)
         self.num_params = levels
-        self.cost = 1  # L of them, each much less than one of another likelihood
 
     # Not before it is asked for: more levels than memory holds are refused elsewhere.
     @cached_property

@@ -19,6 +19,7 @@ from pyro_dvae.likelihoods.refusals import calibration_data, refuse_unless
 _FAR = 10.0
 """Training fails from the start if the root mean square of the data, in units of `spread`, is above
 this, or below its inverse."""
+_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 class _LocationScale(Likelihood):
@@ -184,16 +185,15 @@ class Normal(_Gaussian, ExponentialFamily):
         """(u, u^2) of standardised data u, and -log(spread) - log(2 pi) / 2."""
         spread = self.spread.flatten().double()
         u = (x.double() - self.location.flatten().double()) / spread
-        h = -(spread.log() + 0.5 * math.log(2 * math.pi))
-        return torch.stack([u, u.square()], -1), h.expand_as(u)
+        h = -(spread.log() + _HALF_LOG_TAU)
+        return _powers(u), h.expand_as(u)
 
     def _scores_by_product(self, x: Tensor) -> bool:
-        return has_double(x) and super()._scores_by_product(x)
+        return _has_double(x) and super()._scores_by_product(x)
 
     def element_log_probs(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density of each element in nats."""
-        residual, scale = self._residual(params, x)
-        return -0.5 * residual.square() - (scale + 0.5 * math.log(2 * math.pi))
+        return _log_density(*self._residual(params, x))
 
 
 def gaussian_log_prob(u: Tensor, location: Tensor, scale: Tensor) -> Tensor:
@@ -204,15 +204,15 @@ def gaussian_log_prob(u: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         location: (..., P), m.
         scale: (..., P), log s.
     """
-    constant = 0.5 * math.log(2 * math.pi)
-    if is_paired(u, location) or not has_double(u):
-        residual = (u - location) * (-scale).exp()
-        return (-0.5 * residual.square() - (scale + constant)).sum(-1)
+    if is_paired(u, location) or not _has_double(u):
+        return _log_density((u - location) * (-scale).exp(), scale).sum(-1)
     eta, normalizer = _natural(location, scale)
-    wide = u.double()
-    statistics = torch.stack([wide, wide.square()], -1)
-    scored = product(eta.flatten(-2), statistics.flatten(-2)) - normalizer.sum(-1)
-    return (scored - u.shape[-1] * constant).to(location.dtype)
+    scored = product(eta.flatten(-2), _powers(u.double()).flatten(-2)) - normalizer.sum(-1)
+    return (scored - u.shape[-1] * _HALF_LOG_TAU).to(location.dtype)
+
+
+def _log_density(residual: Tensor, scale: Tensor) -> Tensor:
+    return -0.5 * residual.square() - (scale + _HALF_LOG_TAU)
 
 
 def _natural(location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,7 +227,11 @@ def _natural(location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return eta, location.square() * precision / 2 + scale
 
 
-def has_double(x: Tensor) -> bool:
+def _powers(u: Tensor) -> Tensor:
+    return torch.stack([u, u.square()], -1)
+
+
+def _has_double(x: Tensor) -> bool:
     """Whether the device of x has double precision: those of Apple have not."""
     return x.device.type != "mps"
 
