@@ -216,7 +216,11 @@ class _MaskedDistribution(TorchDistribution):
 
     def cancelled(self) -> Tensor:
         """Nats of terms that cancel in `log_prob`, (*batch)."""
-        return self.base.cancelled() if isinstance(self.base, HasDouble) else torch.zeros(())
+        return (
+            self.base.cancelled()
+            if isinstance(self.base, HasDouble)
+            else torch.zeros((), device="cpu")
+        )
 
     def double(self) -> _MaskedDistribution:
         """The same distribution, with parameters and sums in double precision."""

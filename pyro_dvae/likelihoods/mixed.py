@@ -211,7 +211,7 @@ class _MixedDistribution(TorchDistribution):
     def cancelled(self) -> Tensor:
         """Nats of terms that cancel in `log_prob`, (*batch), of all columns."""
         cancelled = [part.cancelled() for part in self.parts if isinstance(part, HasDouble)]
-        return reduce(torch.add, cancelled, torch.zeros(()))
+        return reduce(torch.add, cancelled, torch.zeros((), device="cpu"))
 
     def double(self) -> _MixedDistribution:
         """The same distribution, with parameters and sums in double precision."""
