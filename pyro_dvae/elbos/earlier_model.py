@@ -20,6 +20,7 @@ from pyro_dvae.elbos.listed import score_listed
 from pyro_dvae.elbos.pair import Program, untouched
 from pyro_dvae.elbos.plates import DataPlates
 from pyro_dvae.elbos.sites import NoStraightThrough
+from pyro_dvae.elbos.sketch import sketched
 from pyro_dvae.elbos.terms import Terms
 
 Programs = tuple[Program, Program, Any, Any]
@@ -174,6 +175,9 @@ class Snapshot(nn.Module):
             )
         self._table = tables[0]
         self._is_of_all_data = self._table.is_of_all_data(observed)
+        if self._is_of_all_data:
+            fns = {name: sketched(fn) for name, fn in self._table.fns.items()}
+            self._table = self._table._replace(fns=fns)
 
     @contextmanager
     def _put_into(self, weights: list[Tensor]) -> Iterator[None]:

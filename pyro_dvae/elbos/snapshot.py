@@ -36,8 +36,11 @@ class SnapshotELBO(RlooELBO):
 
     The snapshot decodes all codes once per `every` steps. In each step, it scores each datum under
     all codes. So it is meant for few codes, and for a likelihood for which that is one matrix
-    product, such as Bernoulli. At constant weights, as in `gradient_statistics`, the snapshot is
-    the model itself, and the guide's gradient is exact, which it is not in training.
+    product, such as Bernoulli. On a CPU, bits are scored by narrower matrices where little is lost
+    by that (`pyro_dvae.elbos.sketch`). Then c differs slightly from log p'(x|z), and the variance
+    from what it would be; the mean of the gradient does not. At constant weights, as in
+    `gradient_statistics`, the snapshot is the model itself, and the guide's gradient is exact but
+    for what the narrower matrices lose. In training it is not.
 
     If p(x|z) depends on more than the codes, such as on covariates of each datum, all codes are
     decoded in each step, which is slow.

@@ -145,7 +145,7 @@ class IndependentBernoulli(FlatDistribution):
         self, logits: Tensor, event_dim: int, *, validate_args: bool | None = None
     ) -> None:
         self.logits = logits
-        self._log_normalizer: Tensor | None = None
+        self._of_zeros: Tensor | None = None
         super().__init__(Bernoulli(), logits, event_dim, validate_args=validate_args)
 
     def double(self) -> IndependentBernoulli:
@@ -160,11 +160,11 @@ class IndependentBernoulli(FlatDistribution):
         params = self.flat_params
         if is_paired(x, params) or torch.is_grad_enabled():
             return super()._flat_log_prob(x)
-        # Evaluation scores many blocks of data under the same codes, and a softplus takes as long
+        # Evaluation scores many blocks of data under the same codes, and a logarithm takes as long
         # as ten products.
-        if self._log_normalizer is None:
-            self._log_normalizer = softplus(params).sum(-1)
-        return torch.einsum("...p,...p->...", params, x) - self._log_normalizer
+        if self._of_zeros is None:
+            self._of_zeros = _log_prob(params, params.new_zeros(()))
+        return torch.einsum("...p,...p->...", params, x) + self._of_zeros
 
 
 # Without this, `apply` finds out the signature at every call, which takes as long as the sum.
