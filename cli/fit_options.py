@@ -175,8 +175,8 @@ WarmupOption = Annotated[
     int,
     training(
         help="The number of epochs over which the learning rate grows linearly from 0 to --lr. If "
-        "left out: 0; but for many data and the estimator snapshot as many as make 500 steps, at "
-        "most a fiftieth of --epochs, and at least 1.",
+        "left out: 0; but for many data and the estimators snapshot and reinmax as many as make "
+        "500 steps, at most a fiftieth of --epochs, and at least 1.",
         show_default=False,
     ),
 ]

@@ -68,6 +68,7 @@ def training_recipe(
     *,
     anneals: bool,
     by_snapshot: bool = False,
+    by_reinmax: bool = False,
     epochs: int | None = None,
     patience: int | Literal["auto"] | None = "auto",
     cooldown: int | None = None,
@@ -82,6 +83,8 @@ def training_recipe(
         by_snapshot: whether the estimator is `SnapshotELBO`. Its little noise allows a larger
             learning rate for many data, after a warm-up. With RLOO it gained nothing on MNIST, and
             a model of grey levels, of the bundled sample, did not learn its codes.
+        by_reinmax: whether the estimator is `ReinMaxELBO`. For many data it has a warm-up too. The
+            encoder of a code of 49 x 64 can end at few categories per latent without one.
         epochs: the most epochs, if the user names them; None by the rule.
         patience: the patience, if the user names one; None if it is never to stop early. "auto" by
             the rule.
@@ -99,9 +102,10 @@ def training_recipe(
     few = is_few(num_data, num_elements)
     most = epochs_of(LEAST_STEPS, RunSettings.epochs) if epochs is None else epochs
     rate, warmup, falls = 3e-3 if few else RunSettings.learning_rate, 0, 0
+    if (by_snapshot or by_reinmax) and not few:
+        warmup = max(1, min(math.ceil(WARMUP_STEPS / steps), most // WARMUP_SHARE))
     if by_snapshot and not few:
         rate = SNAPSHOT_RATE
-        warmup = max(1, min(math.ceil(WARMUP_STEPS / steps), most // WARMUP_SHARE))
         if steps * most >= COOLED_STEPS and patience in ("auto", None):
             falls = most // COOLDOWN_SHARE
     cooldown = falls if cooldown is None else cooldown

@@ -87,6 +87,9 @@ def test_the_rule_in_figures(num_data: int, figures: tuple[float, ...]) -> None:
         (57_000, {"cooldown": 3, "patience": 7}, (2e-3, 1, 3, 7)),
         (57_000, {"by_snapshot": False}, (1e-3, 0, 0, 10)),
         (57_000, {"by_snapshot": False, "cooldown": 3}, (1e-3, 0, 3, None)),
+        (57_000, {"by_snapshot": False, "by_reinmax": True}, (1e-3, 1, 0, 10)),
+        (5_000, {"by_snapshot": False, "by_reinmax": True}, (1e-3, 2, 0, 30)),
+        (178, {"by_snapshot": False, "by_reinmax": True}, (3e-3, 0, 0, 750)),
         (178, {}, (3e-3, 0, 0, 750)),
         (178, {"cooldown": 3}, (3e-3, 0, 3, None)),
     ],
@@ -339,8 +342,8 @@ def test_code_and_parts_decide_the_estimator_of_many_data(
     assert (config.estimator, config.num_particles) == (estimator, particles)
     # Of 5,000 epochs of one step each:
     assert config.annealing == named.get("annealing", 400)
-    rates = (2e-3, 100) if estimator == "snapshot" else (1e-3, 0)
-    assert (config.learning_rate, config.warmup) == rates
+    assert config.learning_rate == (2e-3 if estimator == "snapshot" else 1e-3)
+    assert config.warmup == (100 if estimator in ("snapshot", "reinmax") else 0)
 
 
 def test_bits_with_gaps_are_not_trained_with_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:

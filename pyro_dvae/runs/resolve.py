@@ -183,7 +183,8 @@ def _with_recipe(
     given: dict[str, Any] = {
         name: vars(config)[name] for name in ("epochs", "patience", "cooldown") if name in named
     }
-    given |= {"anneals": estimator.has_beta, "by_snapshot": config.estimator == "snapshot"}
+    given |= {f"by_{name}": config.estimator == name for name in ("snapshot", "reinmax")}
+    given["anneals"] = estimator.has_beta
     recipe = training_recipe(*size, config.batch_size, **given)
     if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
         del recipe["annealing"]

@@ -14,6 +14,7 @@ from pyro_dvae.codes import num_codes
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.exact import MarginalELBO
+from pyro_dvae.elbos.reinmax import ReinMaxELBO
 from pyro_dvae.elbos.snapshot import SnapshotELBO
 from pyro_dvae.processes import rank
 from pyro_dvae.recipe import guide_recipe, training_recipe
@@ -109,8 +110,8 @@ def fit(
         initial_beta: the beta of the first step, where it is annealed.
         warmup: the number of epochs over which the learning rate grows linearly from 0 to its
             value. A guide that commits to codes in the first, large steps of Adam stays with them.
-            None for 0; for many data and a `SnapshotELBO` as many as make 500 steps, but at most a
-            fiftieth of `epochs`, and at least 1.
+            None for 0; for many data and a `SnapshotELBO` or `ReinMaxELBO` as many as make 500
+            steps, but at most a fiftieth of `epochs`, and at least 1.
         cooldown: the number of the last of `epochs` over which the learning rate falls linearly to
             0, which takes the noise of the steps out of the weights. A training that stops early
             may not come to it. None for 0; for many data and a `SnapshotELBO` half of `epochs`, if
@@ -151,6 +152,7 @@ def fit(
         batch_size,
         anneals=anneals,
         by_snapshot=isinstance(elbo, SnapshotELBO),
+        by_reinmax=isinstance(elbo, ReinMaxELBO),
         epochs=epochs,
         patience=patience,
         cooldown=cooldown,
