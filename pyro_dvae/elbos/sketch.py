@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.distributions import Independent
-from torch.distributions.constraints import boolean
+from torch.distributions.constraints import boolean, independent
 
 RANK = 128
 """R, the number of directions that stand for all pixels."""
@@ -80,10 +80,11 @@ def _logits(fn: Any) -> Tensor | None:
     base = fn
     while isinstance(base, Independent):
         base = base.base_dist
-    of_each = getattr(base.support, "base_constraint", base.support)
-    logits: Tensor | None = getattr(base, "logits", None)
-    if of_each is not boolean or logits is None or not fn.event_dim:
+    support = base.support
+    of_each = support.base_constraint if isinstance(support, independent) else support
+    if of_each is not boolean or "logits" not in base.arg_constraints or not fn.event_dim:
         return None
+    logits: Tensor = base.logits
     for dim, stride in enumerate(logits.stride()):
         if stride == 0:
             logits = logits.narrow(dim, 0, 1)
