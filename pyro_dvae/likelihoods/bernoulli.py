@@ -8,10 +8,11 @@ from typing import Any, ClassVar, cast
 import torch
 from pyro.distributions import constraints
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from pyro_dvae.likelihoods.base import FlatDistribution
 from pyro_dvae.likelihoods.linear import ExponentialFamily, is_paired
+from pyro_dvae.likelihoods.numerics import softplus
 from pyro_dvae.likelihoods.refusals import refuse_unless
 
 

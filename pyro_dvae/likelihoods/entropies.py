@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from pyro_dvae.likelihoods.base import FlatDistribution, Likelihood
 from pyro_dvae.likelihoods.bernoulli import Bernoulli
@@ -17,6 +16,7 @@ from pyro_dvae.likelihoods.elements import element_log_probs
 from pyro_dvae.likelihoods.levels import Categorical
 from pyro_dvae.likelihoods.masked import _MaskedDistribution, is_dependent
 from pyro_dvae.likelihoods.mixed import _MixedDistribution
+from pyro_dvae.likelihoods.numerics import softplus
 from pyro_dvae.likelihoods.real import Laplace, Normal
 from pyro_dvae.likelihoods.unit import ContinuousBernoulli
 

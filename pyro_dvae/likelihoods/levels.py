@@ -8,13 +8,13 @@ from functools import cached_property
 import torch
 from pyro.distributions import constraints
 from torch import Tensor
-from torch.nn.functional import one_hot, softplus
+from torch.nn.functional import one_hot
 
 from pyro_dvae.checks import at_least
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.base import Likelihood
 from pyro_dvae.likelihoods.linear import ExponentialFamily
-from pyro_dvae.likelihoods.numerics import log1mexp, log_scale
+from pyro_dvae.likelihoods.numerics import log1mexp, log_scale, softplus
 from pyro_dvae.likelihoods.refusals import is_whole, refuse_unless
 
 FEW_LEVELS = 32

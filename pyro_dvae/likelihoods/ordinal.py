@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from pyro_dvae.displays import named
 from pyro_dvae.likelihoods.levels import _Levels
-from pyro_dvae.likelihoods.numerics import log1mexp, log_scale
+from pyro_dvae.likelihoods.numerics import log1mexp, log_scale, softplus
 from pyro_dvae.likelihoods.refusals import calibration_data
 
 

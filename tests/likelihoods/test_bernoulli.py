@@ -1,11 +1,32 @@
 from __future__ import annotations
 
+import math
+
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 
 from pyro_dvae import Bernoulli
+from pyro_dvae.likelihoods.entropies import element_entropies
+
+
+@pytest.mark.parametrize("size", [19.0, 25.0, 35.0])
+@pytest.mark.parametrize("is_step", [True, False])
+def test_large_logits_keep_their_digits_in_double_precision(size: float, is_step: bool) -> None:
+    """Torch's softplus takes l for log(1 + e^l) from 20 on, and so loses e^-20."""
+    right = math.log1p(math.exp(-size))
+    p_x = Bernoulli()(torch.full((2, 1, 4), size), 1)
+    with torch.set_grad_enabled(is_step):
+        found = p_x.log_prob(torch.ones(3, 4))
+    # The terms that cancel are of the size of the logits.
+    torch.testing.assert_close(found, torch.full((2, 3), -4 * right), rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        element_entropies(p_x),
+        torch.full((2, 1, 4), right + size / (1 + math.exp(size))),
+        rtol=0,
+        atol=1e-14,
+    )
 
 
 @pytest.mark.parametrize("event", [(), (4,), (2, 3)])
