@@ -80,9 +80,12 @@ def _logits(fn: Any) -> Tensor | None:
     base = fn
     while isinstance(base, Independent):
         base = base.base_dist
-    support = base.support
+    try:
+        support, has_logits = base.support, "logits" in base.arg_constraints
+    except NotImplementedError:  # a distribution of the user's own that defines neither
+        return None
     of_each = support.base_constraint if isinstance(support, independent) else support
-    if of_each is not boolean or "logits" not in base.arg_constraints or not fn.event_dim:
+    if of_each is not boolean or not has_logits or not fn.event_dim:
         return None
     logits: Tensor = base.logits
     for dim, stride in enumerate(logits.stride()):

@@ -81,7 +81,15 @@ def test_the_error_is_that_of_the_directions_that_are_lost() -> None:
     assert 0 < error.var() < 0.01 * fn.log_prob(x).var()
 
 
+class Own(dist.TorchDistribution):
+    """A distribution that does not say where its values lie."""
+
+    def __init__(self) -> None:
+        super().__init__(event_shape=torch.Size([4]), validate_args=False)
+
+
 UNFIT: dict[str, Any] = {
+    "a distribution of the user's own": Own,
     "few codes": lambda: Bernoulli()(logits_of_codes(3, num_codes=200), 1),
     "few bits": lambda: Bernoulli()(logits_of_codes(3, num_bits=200), 1),
     "too many directions": lambda: Bernoulli()(logits_of_codes(600), 1),
