@@ -7,26 +7,33 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pyro_dvae import BinaryImages, SnapshotELBO, build_vae, fit, load_images, load_run
+from pyro_dvae import BinaryImages, ReinMaxELBO, SnapshotELBO, build_vae, fit, load_images, load_run
 from pyro_dvae.streams import RandomStream
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["kept apart by fit", "given"])
-def test_fit_is_the_command(where: str, pdvae: Callable[..., tuple[int, str, str]]) -> None:
+@pytest.mark.parametrize(
+    ("where", "estimator"),
+    [("kept apart by fit", "snapshot"), ("given", "snapshot"), ("given", "reinmax")],
+)
+def test_fit_is_the_command(
+    where: str, estimator: str, pdvae: Callable[..., tuple[int, str, str]]
+) -> None:
     """The same weights, bit for bit, from the same seed, the defaults of both left alone."""
     options = ["--epochs=2", "--hidden=8", "--latents=2", "--seed=3", "--batch-size=500"]
+    options.append(f"--estimator={estimator}")
     assert pdvae("fit", "run", "--data=mnist-sample", *options)[0] == 0
     run = load_run("run")
     with RandomStream(3):
         vae = build_vae(run.config, (28, 28))
     splits = run.data.splits()
+    elbo = SnapshotELBO() if estimator == "snapshot" else ReinMaxELBO()
     if where == "kept apart by fit":
         data = BinaryImages(load_images("mnist-sample").train)
-        records = list(fit(vae, SnapshotELBO(), data, epochs=2, seed=3, batch_size=500))
+        records = list(fit(vae, elbo, data, epochs=2, seed=3, batch_size=500))
     else:
         data, kept = splits.train, splits.validation
-        records = list(fit(vae, SnapshotELBO(), data, kept, epochs=2, seed=3, batch_size=500))
+        records = list(fit(vae, elbo, data, kept, epochs=2, seed=3, batch_size=500))
     assert [r.validation_elbo for r in records] == [r.validation_elbo for r in run.metrics]
     for name, weight in vae.state_dict().items():
         assert torch.equal(weight, run.vae.state_dict()[name]), name
