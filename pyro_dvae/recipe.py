@@ -83,8 +83,9 @@ def training_recipe(
         by_snapshot: whether the estimator is `SnapshotELBO`. Its little noise allows a larger
             learning rate for many data, after a warm-up. With RLOO it gained nothing on MNIST, and
             a model of grey levels, of the bundled sample, did not learn its codes.
-        by_reinmax: whether the estimator is `ReinMaxELBO`. For many data it has a warm-up too. The
-            encoder of a code of 49 x 64 can end at few categories per latent without one.
+        by_reinmax: whether the estimator is `ReinMaxELBO`. For many data it has a warm-up too. On
+            MNIST, 49 x 64 codes are 32 nats better with one for seed 0, and 13 worse for seed 1;
+            without one, seed 2 fell below independent pixels.
         epochs: the most epochs, if the user names them; None by the rule.
         patience: the patience, if the user names one; None if it is never to stop early. "auto" by
             the rule.

@@ -161,8 +161,8 @@ class IndependentBernoulli(FlatDistribution):
         params = self.flat_params
         if is_paired(x, params) or torch.is_grad_enabled():
             return super()._flat_log_prob(x)
-        # Evaluation scores many blocks of data under the same codes, and a logarithm takes as long
-        # as ten products.
+        # Evaluation scores many blocks of data under the same codes. This takes as long as the
+        # product with a block of 100 images, and a third of the time of torch's softplus.
         if self._of_zeros is None:
             self._of_zeros = _log_prob(params, params.new_zeros(()))
         return torch.einsum("...p,...p->...", params, x) + self._of_zeros

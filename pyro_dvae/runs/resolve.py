@@ -183,8 +183,11 @@ def _with_recipe(
     given: dict[str, Any] = {
         name: vars(config)[name] for name in ("epochs", "patience", "cooldown") if name in named
     }
-    given |= {f"by_{name}": config.estimator == name for name in ("snapshot", "reinmax")}
-    given["anneals"] = estimator.has_beta
+    given |= {
+        "anneals": estimator.has_beta,
+        "by_snapshot": config.estimator == "snapshot",
+        "by_reinmax": config.estimator == "reinmax",
+    }
     recipe = training_recipe(*size, config.batch_size, **given)
     if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
         del recipe["annealing"]

@@ -11,7 +11,7 @@ from pyro_dvae import Bernoulli
 from pyro_dvae.likelihoods.entropies import element_entropies
 
 
-@pytest.mark.parametrize("size", [19.0, 25.0, 35.0])
+@pytest.mark.parametrize("size", [19.0, 21.0, 25.0])
 @pytest.mark.parametrize("is_step", [True, False])
 def test_large_logits_keep_their_digits_in_double_precision(size: float, is_step: bool) -> None:
     """Torch's softplus takes l for log(1 + e^l) from 20 on, and so loses e^-20."""
