@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any
 
 import pyro
+import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK
 
@@ -55,6 +56,25 @@ class OneThread(Messenger):
         if threading.current_thread() is not self._thread and not _in_autograd():
             self._met_another = True
             raise RuntimeError(_message(self._thread.name))
+
+
+@contextmanager
+def for_steps(draws: AbstractContextManager[Any]) -> Iterator[None]:
+    """Inside, training steps run: with gradients, and with nothing of the process but its draws.
+
+    Args:
+        draws: a context in which torch's global generators are those of the training.
+    """
+    # The checks of Pyro would read from the device at every step. The trial run has made them.
+    with (
+        draws,
+        OneThread(),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        without_checks(),
+        pyro.get_param_store().scope(),
+    ):
+        yield
 
 
 def _in_autograd() -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import pyro
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ from pyro_dvae import processes
 from pyro_dvae.checks import at_least, training_settings
 from pyro_dvae.defaults import ANNEALING, LONG_RUN
 from pyro_dvae.elbos.base import DiscreteELBO
-from pyro_dvae.process import OneThread, without_checks
+from pyro_dvae.process import for_steps
 from pyro_dvae.streams import RandomStream, seed_of_part
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.averaging import WeightAverage
@@ -209,16 +208,7 @@ class GradientSteps:
     @contextmanager
     def _stepping(self) -> Iterator[None]:
         """Prepare the process and the model for steps, and restore both afterwards."""
-        # The checks of Pyro would read from the device at every step. The trial run has made them.
-        with (
-            self.draws,
-            OneThread(),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            without_checks(),
-            pyro.get_param_store().scope(),
-            self._precision,
-        ):
+        with for_steps(self.draws), self._precision:
             try:
                 yield
             finally:
