@@ -62,6 +62,7 @@ def fit(
     initial_beta: fit_options.InitialBetaOption = DEFAULTS.initial_beta,
     warmup: fit_options.WarmupOption = DEFAULTS.warmup,
     cooldown: fit_options.CooldownOption = DEFAULTS.cooldown,
+    reinmax_steps: fit_options.ReinmaxStepsOption = DEFAULTS.reinmax_steps,
     free_bits: fit_options.FreeBitsOption = DEFAULTS.free_bits,
     compile: fit_options.CompileOption = DEFAULTS.compile,
     bfloat16: fit_options.Bfloat16Option = DEFAULTS.bfloat16,

@@ -119,8 +119,8 @@ EstimatorOption = Annotated[
         "vimco, rws, jsa, straight-through, gumbel-softmax, st-gumbel, rao-gumbel, gapped-st, "
         "reinmax, reinmax-rao, exact, marginal, or MODULE:FACTORY for your own. If left out: "
         "marginal for few data with few codes; for many data, snapshot with at most 4,096 codes "
-        "and the parts that are the defaults, reinmax with more than 65,536 codes; else rloo. "
-        "The README of pyro_dvae/elbos explains them.",
+        "and the parts that are the defaults, reinmax with more than 65,536 codes, but "
+        "for --network conv-grid; else rloo. The README of pyro_dvae/elbos explains them.",
     ),
 ]
 ParticlesOption = Annotated[
@@ -128,7 +128,9 @@ ParticlesOption = Annotated[
     training(
         "--particles",
         help="S, the number of draws of z per datum and step. If left out: 4 for rloo, "
-        "carms, vimco, rws and jsa, 2 for snapshot and sum-first, and 1 for all others.",
+        "carms, vimco, rws and jsa, 2 for snapshot and sum-first, and 1 for all others. Where "
+        "--estimator is left out too, rloo has 2 with --network conv-grid and 65,537 codes or "
+        "more.",
     ),
 ]
 DecoderParticlesOption = Annotated[
@@ -175,8 +177,9 @@ WarmupOption = Annotated[
     int,
     training(
         help="The number of epochs over which the learning rate grows linearly from 0 to --lr. If "
-        "left out: 0; but for many data and the estimators snapshot and reinmax as many as make "
-        "500 steps, at most a fiftieth of --epochs, and at least 1.",
+        "left out: 0; but for many data and the estimators snapshot and reinmax, or --network "
+        "conv-grid with rloo, as many as make 500 steps, at most a fiftieth of --epochs, and at "
+        "least 1.",
         show_default=False,
     ),
 ]
@@ -187,6 +190,16 @@ CooldownOption = Annotated[
         "that is resumed for more epochs goes back to --lr first. If left out: 0; but half of "
         "--epochs for many data, the estimator snapshot and 20,000 steps or more, unless "
         "--patience is named.",
+        show_default=False,
+    ),
+]
+ReinmaxStepsOption = Annotated[
+    int,
+    training(
+        help="The number of first steps whose gradient is that of the estimator reinmax, whatever "
+        "--estimator says: it leaves the plateau at the start sooner. If left out: 0; but for many "
+        "data, --network conv-grid, more than 65,536 codes and the estimator rloo 300, at most a "
+        "tenth of all steps.",
         show_default=False,
     ),
 ]
@@ -211,7 +224,8 @@ LearningRateOption = Annotated[
     training(
         "--lr",
         help="The learning rate of the optimiser, which is Adam. If left out: 0.003 for few data; "
-        "else 0.002 for the estimator snapshot, and 0.001 for others.",
+        "else 0.002 for the estimator snapshot and, with --reinmax-steps, for rloo, and 0.001 for "
+        "others.",
         show_default=False,
     ),
 ]

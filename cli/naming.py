@@ -23,8 +23,8 @@ _SAME = """
     encoder epochs estimator exact format
     free_bits group group_copies guide guide_epochs header hidden ids initial_beta key label
     labelled_share labels license likelihood log_every network nominal other patience posterior
-    prior probabilities range refine resume seed size split split_seed start temperature test time
-    trust_code warmup
+    prior probabilities range refine reinmax_steps resume seed size split split_seed start
+    temperature test time trust_code warmup
 """
 OPTIONS = {name: name.replace("_", "-") for name in _SAME.split()} | _RENAMED
 """Setting, as Python names it -> option, without its dashes."""

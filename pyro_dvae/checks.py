@@ -39,6 +39,7 @@ def training_settings(
     learning_rate: float,
     warmup: int,
     cooldown: int,
+    reinmax_steps: int,
 ) -> None:
     """Raise a ValueError unless `Trainer` accepts these settings."""
     at_least("batch size", batch_size, 1)
@@ -53,6 +54,7 @@ def training_settings(
         raise ValueError(f"Expected a finite initial beta >= 0; got {initial_beta}. Use 4.")
     at_least("epochs of warm-up", warmup, 0)
     at_least("epochs of cool-down", cooldown, 0)
+    at_least("steps by ReinMax", reinmax_steps, 0)
 
 
 def code_shape(num_latents: int, num_categories: int) -> None:

@@ -67,6 +67,8 @@ class TrainingSettings:
     """The number of epochs over which the learning rate grows linearly from 0 to its value."""
     cooldown: int = 0
     """The number of last epochs over which the learning rate falls linearly to 0."""
+    reinmax_steps: int = 0
+    """The number of first steps whose gradient is that of ReinMax, whatever the estimator."""
     validation: float | str = VALIDATION_SHARE
     """What is kept apart of the training data for the validation ELBO: a share (below 1) or a
     number of them, 0 for none, or the path of a file with other data. Where it is left out, at

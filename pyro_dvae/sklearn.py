@@ -86,6 +86,9 @@ class CategoricalVAE(TableEstimator):
         cooldown: the number of last epochs over which it falls linearly to 0; None for 0, or
             for half of `epochs` for many values, the estimator "snapshot", 20,000 steps or more,
             and a `patience` that is no number above 0.
+        reinmax_steps: the number of first steps by the estimator "reinmax"; None for 0, or for at
+            most 300 with many values, the network "conv-grid", more than 65,536 codes and the
+            estimator "rloo".
         start: where the weights come from: "random"; or "mixture", for one latent, from a mixture
             that EM fits. None for a mixture where num_latents is 1 and there are fewer than 5
             training rows per category.
@@ -154,6 +157,7 @@ class CategoricalVAE(TableEstimator):
         initial_beta: float | None = None,
         warmup: int | None = None,
         cooldown: int | None = None,
+        reinmax_steps: int | None = None,
         start: str | None = None,
         validation: float | None = None,
         binarize: str | None = None,
@@ -189,6 +193,7 @@ class CategoricalVAE(TableEstimator):
         self.initial_beta = initial_beta
         self.warmup = warmup
         self.cooldown = cooldown
+        self.reinmax_steps = reinmax_steps
         self.start = start
         self.validation = validation
         self.binarize = binarize

@@ -50,6 +50,7 @@ def test_mnist_has_the_constants() -> None:
             "learning_rate": 1e-3,
             "warmup": 0,
             "cooldown": 0,
+            "reinmax_steps": 0,
         }
         assert model_recipe(num_data, 784, ()) == {}
         assert estimator_recipe(num_data, 784, 8**4, (), **PLAIN) == {"estimator": "snapshot"}
@@ -90,6 +91,8 @@ def test_the_rule_in_figures(num_data: int, figures: tuple[float, ...]) -> None:
         (57_000, {"by_snapshot": False, "by_reinmax": True}, (1e-3, 1, 0, 10)),
         (5_000, {"by_snapshot": False, "by_reinmax": True}, (1e-3, 2, 0, 30)),
         (178, {"by_snapshot": False, "by_reinmax": True}, (3e-3, 0, 0, 750)),
+        (57_000, {"by_snapshot": False, "by_grid": True}, (2e-3, 1, 0, 10)),
+        (178, {"by_snapshot": False, "by_grid": True}, (3e-3, 0, 0, 750)),
         (178, {}, (3e-3, 0, 0, 750)),
         (178, {"cooldown": 3}, (3e-3, 0, 3, None)),
     ],
@@ -255,6 +258,38 @@ def test_many_data_with_a_large_code_are_trained_by_reinmax(fits: bool) -> None:
     assert chosen(200, 10**20) == {}
 
 
+def test_a_grid_with_many_data_and_a_large_code_is_trained_by_rloo() -> None:
+    """With two draws, unless a number of draws is named: ReinMax takes any."""
+
+    def chosen(num_data: int, codes: int, *named: str) -> dict[str, Any]:
+        return estimator_recipe(num_data, 784, codes, named, **PLAIN, by_grid=True)
+
+    found = {"estimator": "rloo", "num_particles": 2, "decoder_particles": 1}
+    assert chosen(57_000, MAX_CODES + 1) == found
+    assert chosen(57_000, 10**20, "decoder_particles") == {"estimator": "rloo", "num_particles": 2}
+    assert chosen(57_000, 10**20, "num_particles") == {"estimator": "reinmax"}
+    for name in ("estimator", "baseline"):
+        assert chosen(57_000, 10**20, name) == {}
+    assert chosen(57_000, MAX_CODES) == chosen(200, 10**20) == {}
+
+
+@pytest.mark.parametrize(
+    ("num_data", "epochs", "by_grid", "steps", "annealing"),
+    [
+        (57_000, 6, True, 300, 0),
+        (57_000, 6, False, 0, 1),
+        (5_000, 50, True, 250, 0),
+        (5_000, 1, True, 5, 0),
+        (178, 50, True, 0, 10),
+    ],
+)
+def test_a_grid_begins_with_steps_of_reinmax(
+    num_data: int, epochs: int, by_grid: bool, steps: int, annealing: int
+) -> None:
+    found = training_recipe(num_data, 784, 100, anneals=True, by_grid=by_grid, epochs=epochs)
+    assert (found["reinmax_steps"], found["annealing"]) == (steps, annealing)
+
+
 @pytest.mark.parametrize(
     ("size", "epochs", "by_marginal", "guide_epochs"),
     [
@@ -344,6 +379,41 @@ def test_code_and_parts_decide_the_estimator_of_many_data(
     assert config.annealing == named.get("annealing", 400)
     assert config.learning_rate == (2e-3 if estimator == "snapshot" else 1e-3)
     assert config.warmup == (100 if estimator in ("snapshot", "reinmax") else 0)
+
+
+@pytest.mark.parametrize(
+    ("named", "estimator", "particles", "reinmax_steps"),
+    [
+        ({}, "rloo", (2, 1), 300),
+        ({"prior": "learned"}, "rloo", (2, 1), 300),
+        ({"decoder_particles": 2}, "rloo", (2, 2), 300),
+        ({"reinmax_steps": 7}, "rloo", (2, 1), 7),
+        ({"estimator": "rloo"}, "rloo", (4, None), 300),
+        ({"num_particles": 3}, "reinmax", (3, None), 0),
+        ({"prior": "autoregressive"}, "reinmax", (1, None), 0),
+        ({"num_categories": 2}, "rloo", (4, None), 0),  # K^D can be summed
+        ({"network": "conv"}, "reinmax", (1, None), 0),
+        ({"network": "conv-grid:4"}, "rloo", (2, 1), 300),
+    ],
+    ids=str,
+)
+def test_a_grid_decides_the_estimator_of_many_data(
+    named: dict[str, Any],
+    estimator: str,
+    particles: tuple[int, int | None],
+    reinmax_steps: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recipe, "FEW_VALUES", 10)
+    source = open_source(torch.bernoulli(torch.full((60, 4, 4), 0.5)).numpy())
+    grid = {"num_latents": 16, "num_categories": 10, "network": "conv-grid"}
+    config = resolve_settings(source, **{**grid, **named})
+    assert (config.estimator, config.reinmax_steps) == (estimator, reinmax_steps)
+    assert (config.num_particles, config.decoder_particles) == particles
+    # Of 5,000 epochs of one step each:
+    assert config.annealing == (0 if reinmax_steps else 400)
+    assert config.learning_rate == (2e-3 if reinmax_steps else 1e-3)
+    assert config.warmup == (100 if reinmax_steps or estimator == "reinmax" else 0)
 
 
 def test_bits_with_gaps_are_not_trained_with_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ _FOUND = ("compile",)
 _DECIDED = (
     *("num_latents", "num_categories", "prior", "hidden", "dropout", "estimator", "epochs"),
     *("guide_epochs", "patience", "averaging", "annealing", "learning_rate", "warmup", "cooldown"),
-    *("validation", "seed"),
+    *("reinmax_steps", "validation", "seed"),
 )
 """Settings that are always named, since the size of the data may decide another value, and what
 identifies a run."""

@@ -107,6 +107,7 @@ class Config(RunSettings):
             self.learning_rate,
             self.warmup,
             self.cooldown,
+            self.reinmax_steps,
         )
         self._set("hidden", tuple(self.hidden))  # JSON has lists
 
@@ -172,6 +173,12 @@ class Config(RunSettings):
                 f"estimator; got {self.beta}, {self.free_bits} and {self.annealing}. Choose "
                 'another estimator, such as estimator="rloo".'
             )
+        if self.reinmax_steps and not estimator.has_beta:
+            raise ValueError(
+                f"Expected reinmax_steps=0 for the {self.estimator} estimator, whose objective has "
+                f"no beta; got {self.reinmax_steps}. Leave it out, or use "
+                'estimator="rloo".'
+            )
         total = num_codes(self.num_latents, self.num_categories)
         if total > estimator.max_codes:
             raise ValueError(
@@ -223,7 +230,8 @@ class Config(RunSettings):
     def training(self) -> dict[str, Any]:
         """The settings that `Trainer` and `fit` take, by the names of their arguments."""
         names = ("batch_size", "averaging", "annealing", "initial_beta", "learning_rate", "warmup")
-        options = {name: getattr(self, name) for name in (*names, "cooldown", "seed", "bfloat16")}
+        others = ("cooldown", "reinmax_steps", "seed", "bfloat16")
+        options = {name: getattr(self, name) for name in names + others}
         return options | {"compiled": self.compile}
 
 

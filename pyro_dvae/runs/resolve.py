@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pyro_dvae.codes import num_codes
+from pyro_dvae.codes import MAX_CODES, num_codes
 from pyro_dvae.data import (
     DataError,
     Scan,
@@ -173,11 +173,15 @@ def _with_recipe(
     by_product = _is_plain(config, SCORED_BY_PRODUCT)
     complete = not (has_gaps or is_masked(config.likelihood))
     by_snapshot = complete and _is_plain(config, ["bernoulli"])
-    chosen = estimator_recipe(*size, codes, named, by_product=by_product, by_snapshot=by_snapshot)
+    by_grid = config.network.partition(":")[0] == "conv-grid" and _is_plain(config)
+    chosen = estimator_recipe(
+        *size, codes, named, by_product=by_product, by_snapshot=by_snapshot, by_grid=by_grid
+    )
     if chosen.get("estimator") == "reinmax" and not _has_known_kl(config):
         chosen = {}
     if "estimator" in chosen:
-        chosen |= {name: None for name in {"num_particles", "annealing"} - named}  # its own
+        own = {name: None for name in {"num_particles", "annealing"} - named}
+        chosen = own | chosen
     config = replace(config, **chosen)
     estimator = estimator_of(config.estimator)
     given: dict[str, Any] = {
@@ -187,6 +191,7 @@ def _with_recipe(
         "anneals": estimator.has_beta,
         "by_snapshot": config.estimator == "snapshot",
         "by_reinmax": config.estimator == "reinmax",
+        "by_grid": by_grid and config.estimator == "rloo" and codes > MAX_CODES,
     }
     recipe = training_recipe(*size, config.batch_size, **given)
     if is_own(config.estimator, ESTIMATORS):  # whose ELBO says whether it has a beta
@@ -210,10 +215,11 @@ def _has_known_kl(config: Config) -> bool:
     return known and PRIORS[name].cls is not BoltzmannPrior and config.alpha is None
 
 
-def _is_plain(config: Config, likelihoods: Collection[str]) -> bool:
-    """Whether a model has one of some likelihoods, and no part whose steps run Pyro's programs."""
+def _is_plain(config: Config, likelihoods: Collection[str] | None = None) -> bool:
+    """Whether no part of a model runs Pyro's programs in steps, and its likelihood is of some."""
     is_plain = config.guide == "mean-field" and config.prior in ("uniform", "learned")
-    return is_plain and config.alpha is None and unmasked(config.likelihood) in likelihoods
+    fits = likelihoods is None or unmasked(config.likelihood) in likelihoods
+    return is_plain and config.alpha is None and fits
 
 
 def _refuse_names(source: Source, likelihood: str | Likelihood) -> None:

@@ -119,7 +119,7 @@ def _settings(
         "patience": patience if run.config.validation else None,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
-        **dict.fromkeys(("annealing", "warmup", "cooldown"), 0),
+        **dict.fromkeys(("annealing", "warmup", "cooldown", "reinmax_steps"), 0),
     }
 
 

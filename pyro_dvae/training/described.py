@@ -29,6 +29,7 @@ def description(trainer: Trainer) -> str:
         annealing=trainer.annealing,
         warmup=trainer.warmup,
         cooldown=trainer.cooldown,
+        reinmax_steps=trainer.reinmax_steps,
         seed=trainer.seed,
     )
     return (

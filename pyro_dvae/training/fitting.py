@@ -10,12 +10,16 @@ from typing import Any, Literal
 
 import torch
 
-from pyro_dvae.codes import num_codes
+from pyro_dvae.codes import MAX_CODES, num_codes
 from pyro_dvae.defaults import VALIDATION_SHARE, TrainingSettings
 from pyro_dvae.elbos.base import DiscreteELBO
 from pyro_dvae.elbos.exact import MarginalELBO
 from pyro_dvae.elbos.reinmax import ReinMaxELBO
+from pyro_dvae.elbos.score_function import RlooELBO
 from pyro_dvae.elbos.snapshot import SnapshotELBO
+from pyro_dvae.guides import MeanFieldGuide
+from pyro_dvae.networks.convolution import ConvEncoder
+from pyro_dvae.priors import LearnedPrior, UniformPrior
 from pyro_dvae.processes import rank
 from pyro_dvae.recipe import guide_recipe, training_recipe
 from pyro_dvae.training.batches import Batch, TrainingData, arguments, training_data
@@ -48,6 +52,7 @@ def fit(
     initial_beta: float = TrainingSettings.initial_beta,
     warmup: int | None = None,
     cooldown: int | None = None,
+    reinmax_steps: int | None = None,
     start: str | None = TrainingSettings.start,
     seed: int = TrainingSettings.seed,
     split_seed: int = TrainingSettings.split_seed,
@@ -99,23 +104,28 @@ def fit(
             end, else 10, or as many as make 1,500 steps. It plays no part without validation.
         batch_size: B, the number of data points per step.
         learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for few data, of at most
-            two million values, or 0.002 for more data and a `SnapshotELBO`.
+            two million values, or 0.002 for more data and a `SnapshotELBO` or a grid; see
+            `reinmax_steps`.
         averaging: the decay of the average of the weights, which is what is validated and kept; 0
             keeps the weights themselves. None averages over about two epochs, and over 100 to
             1,000 steps: the decay is 0.99 to 0.999.
         annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
             from `initial_beta` to that of the ELBO. None means 10 epochs, or as many as make 400
-            steps, but at most a fifth of `epochs`, and 0 where the ELBO has no beta; 0 does not
-            anneal.
+            steps, but at most a fifth of `epochs`, and 0 where the ELBO has no beta, and for a
+            grid; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
         warmup: the number of epochs over which the learning rate grows linearly from 0 to its
             value. A guide that commits to codes in the first, large steps of Adam stays with them.
-            None for 0; for many data and a `SnapshotELBO` or `ReinMaxELBO` as many as make 500
-            steps, but at most a fiftieth of `epochs`, and at least 1.
+            None for 0; for many data and a `SnapshotELBO`, `ReinMaxELBO` or a grid as many as make
+            500 steps, but at most a fiftieth of `epochs`, and at least 1.
         cooldown: the number of the last of `epochs` over which the learning rate falls linearly to
             0, which takes the noise of the steps out of the weights. A training that stops early
             may not come to it. None for 0; for many data and a `SnapshotELBO` half of `epochs`, if
             there are at least 20,000 steps and `patience` is no number.
+        reinmax_steps: the number of first steps by ReinMax; see `Trainer`. None for 0; for many
+            data and a grid 300, but at most a tenth of all. A grid is a `ConvEncoder(grid=True)`
+            with more codes than can be summed and a `RlooELBO`, a mean-field guide and a uniform or
+            learned prior.
         start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
             EM fits to the training data, see `start_from_mixture`. None takes a mixture where vae
             has one latent and the ELBO is a `MarginalELBO`, if there are fewer than 5 training
@@ -153,6 +163,7 @@ def fit(
         anneals=anneals,
         by_snapshot=isinstance(elbo, SnapshotELBO),
         by_reinmax=isinstance(elbo, ReinMaxELBO),
+        by_grid=_is_grid(vae, elbo),
         epochs=epochs,
         patience=patience,
         cooldown=cooldown,
@@ -172,6 +183,7 @@ def fit(
         initial_beta=initial_beta,
         warmup=recipe["warmup"] if warmup is None else warmup,
         cooldown=recipe["cooldown"],
+        reinmax_steps=recipe["reinmax_steps"] if reinmax_steps is None else reinmax_steps,
         seed=seed,
         compiled=compiled,
         capture=capture,
@@ -197,6 +209,20 @@ def fit(
             print("training the guide alone by the ELBO, all else fixed", flush=True)
         yield from run(guide, guide.epoch + guide_epochs, value="ELBO")
         guide.keep_best()
+
+
+def _is_grid(vae: DiscreteVAE, elbo: Any) -> bool:
+    """Whether RLOO trains a model whose latents share their categories, as in a run's recipe."""
+    encoder = vae.encoder
+    return (
+        isinstance(encoder, ConvEncoder)
+        and encoder.grid
+        and num_codes(*encoder.code_shape) > MAX_CODES
+        and type(elbo) is RlooELBO
+        and type(vae.posterior_family) is MeanFieldGuide
+        and type(vae.prior) in (UniformPrior, LearnedPrior)
+        and not vae.observes_labels
+    )
 
 
 def _guide_epochs(vae: DiscreteVAE, elbo: Any, size: tuple[int, int], epochs: int) -> int:

@@ -6,7 +6,7 @@ tests that need CUDA are skipped without it. `examples/benchmarks/gpu.py` measur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -119,8 +119,7 @@ def check_capture(
     data: TrainingData,
     elbo: Any,
     needs_no_traces: bool,
-    warmup: int,
-    cooldown: int,
+    changes: Mapping[str, int],
 ) -> None:
     """Refuse what cannot be recorded, before the first step.
 
@@ -129,12 +128,11 @@ def check_capture(
         data: the data to train on.
         elbo: the ELBO.
         needs_no_traces: the result of `backward.needs_no_traces` for the model and the ELBO.
-        warmup: the number of epochs in which the learning rate grows.
-        cooldown: the number of epochs in which it falls.
+        changes: setting -> the number of epochs or steps in which it makes a step another one.
 
     Raises:
         ValueError: the device is no CUDA device, a step needs Pyro's traces or a snapshot, the
-            learning rate changes, or the data are `OrderedData`, which are not on the device.
+            steps are not all alike, or the data are `OrderedData`, which are not on the device.
     """
     if device.type != "cuda":
         raise ValueError(
@@ -147,11 +145,11 @@ def check_capture(
             "Use ReinforceELBO or RlooELBO with a mean-field guide and a uniform or learned prior, "
             "or capture=False."
         )
-    for name, epochs in {"warmup": warmup, "cooldown": cooldown}.items():
-        if epochs:
+    for name, number in changes.items():
+        if number:
             raise ValueError(
-                f"Expected {name}=0 to capture the step, since the learning rate is recorded; got "
-                f"{epochs}. Leave it out, or use capture=False."
+                f"Expected {name}=0 to capture the step, since one learning rate and one gradient "
+                f"are recorded; got {number}. Leave it out, or use capture=False."
             )
     if isinstance(data, OrderedData):
         raise ValueError(

@@ -32,6 +32,7 @@ from pyro_dvae.training.batches import (
 )
 from pyro_dvae.training.compiled import CompiledBackward, torch_compiles
 from pyro_dvae.training.failures import describe_failure, not_finite
+from pyro_dvae.training.first_steps import ReinMaxSteps
 from pyro_dvae.training.graphs import CapturedStep, check_capture
 from pyro_dvae.training.precision import Bfloat16
 from pyro_dvae.training.schedules import annealed, rate_factor
@@ -64,6 +65,7 @@ class GradientSteps:
         initial_beta: float,
         warmup: int,
         cooldown: int,
+        reinmax_steps: int,
         seed: int,
         compiled: bool | None,
         capture: bool,
@@ -73,7 +75,7 @@ class GradientSteps:
         has_beta = isinstance(elbo, DiscreteELBO) and elbo.has_beta
         annealing = (ANNEALING if has_beta else 0) if annealing is None else annealing
         rates = (learning_rate, warmup, cooldown)
-        training_settings(batch_size, averaging, annealing, initial_beta, *rates)
+        training_settings(batch_size, averaging, annealing, initial_beta, *rates, reinmax_steps)
         if annealing and not has_beta:
             raise ValueError(
                 f"Expected an ELBO with beta to anneal; got {type(elbo).__name__}. Use "
@@ -103,12 +105,15 @@ class GradientSteps:
         self._trial_rows = rows
         self.compiled = bool(compiled) and not self._means_are_shared
         self._backward = self._new_backward()
+        self.reinmax_steps = reinmax_steps
+        self._first = ReinMaxSteps(vae, elbo, self.optimizer, rows) if reinmax_steps else None
         self.annealing, self.initial_beta = annealing, initial_beta
         self.warmup, self.cooldown, self.seed = warmup, cooldown, seed
         self._together = begin_together(self, averaging=averaging, capture=capture)
         if capture:
             no_traces = needs_no_traces(vae, elbo, rows)
-            check_capture(self.device, self.data, elbo, no_traces, warmup, cooldown)
+            fixed = {"warmup": warmup, "cooldown": cooldown, "reinmax_steps": reinmax_steps}
+            check_capture(self.device, self.data, elbo, no_traces, fixed)
         self.capture = capture
         self._precision = Bfloat16(vae) if bfloat16 else nullcontext()
         self.average = WeightAverage(vae, averaging, captured=capture)
@@ -268,11 +273,13 @@ class GradientSteps:
         Returns:
             The loss, summed over the whole batch.
         """
+        is_first = self.epoch * self.steps + self.step < self.reinmax_steps
+        backward = self._first if self._first is not None and is_first else self._backward
 
         def differentiate() -> Tensor:
             self._batch = served(self.data, index, self.noise, self._dtype)
             with rows_told(self.elbo, index, self.data):
-                return self._backward(self._batch, self._bad)
+                return backward(self._batch, self._bad)
 
         if self._together is None:
             return differentiate()

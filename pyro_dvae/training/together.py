@@ -190,6 +190,7 @@ def begin_together(trainer: GradientSteps, **settings: Any) -> StepTogether | No
         "annealing": trainer.annealing,
         "warmup": trainer.warmup,
         "cooldown": trainer.cooldown,
+        "reinmax_steps": trainer.reinmax_steps,
         "seed": trainer.seed,
     }
     processes.agree({**alike, **settings})

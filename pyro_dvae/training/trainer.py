@@ -40,29 +40,28 @@ class Trainer(GradientSteps):
             table; or a pair (x, labels (N,)) where the prior is conditional on labels; or
             `TrainingData`, which serves batches on vae's device.
         validation: other data (M, *event), or a pair (x, labels (M,)); None for no validation.
-        batch_size: B, the number of data points per step; the last batch of an epoch may have
-            fewer.
+        batch_size: B, the number of data per step; the last batch of an epoch may have fewer.
         learning_rate: the learning rate of Adam.
-        averaging: the decay of the average of the weights, a `WeightAverage`. The average is
-            validated and kept; 0 keeps the weights themselves.
+        averaging: the decay of the average of the weights, a `WeightAverage`, which is validated
+            and kept; 0 keeps the weights themselves.
         annealing: the number of epochs over which beta, the weight of the KL term, falls linearly
-            from `initial_beta` to that of the ELBO. A beta above 1 keeps the guide's entropy up
-            until the decoder has learnt something. A guide that commits to codes earlier stays with
-            bad ones. None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
+            from `initial_beta` to that of the ELBO. It keeps the guide's entropy up until the
+            decoder has learnt something, since a guide stays with the codes that it commits to.
+            None means 10 epochs, or 0 where the ELBO has no beta; 0 does not anneal.
         initial_beta: the beta of the first step, where it is annealed.
-        warmup: the number of epochs over which the learning rate grows linearly from 0 to its
-            value. A guide that commits to codes in the first, large steps of Adam stays with them.
-        cooldown: the number of the last of `epochs` of `run` over which the learning rate falls
-            linearly to 0. A training that goes on for more epochs goes back to the whole rate.
+        warmup: the number of epochs over which the learning rate grows linearly from 0. A guide
+            that commits to codes in the first, large steps of Adam stays with them.
+        cooldown: the number of last epochs of `run` over which it falls linearly to 0. A training
+            that goes on for more epochs goes back to the whole rate.
+        reinmax_steps: the number of first steps by ReinMax; see `ReinMaxSteps`.
         seed: the seed of the shuffling, of the random parts of the data, and of the draws of z.
             Each has a random stream of its own.
         compiled: compute the gradient of full batches by one graph, which `torch.compile` makes in
-            the first step, in seconds. The gradient is the same to rounding, and is computed
-            faster. If compiling fails, there is a warning, and training goes on without a graph.
-            None does not compile, because a trainer does not know the number of steps: see
+            the first step. The gradient is the same to rounding. If compiling fails, there is a
+            warning. None does not compile, because the number of steps is not known yet: see
             `compile_if_long`.
-        capture: on a CUDA device, replay the whole step of full batches as one CUDA graph; see
-            `CapturedStep`. It was written without such a device at hand.
+        capture: on a CUDA device, replay the whole step of full batches as one CUDA graph, by
+            `CapturedStep`, which was written without such a device at hand.
         bfloat16: let the encoder and the decoder compute in bfloat16 in training steps.
 
     Raises:
@@ -86,6 +85,7 @@ class Trainer(GradientSteps):
         initial_beta: float = TrainingSettings.initial_beta,
         warmup: int = TrainingSettings.warmup,
         cooldown: int = TrainingSettings.cooldown,
+        reinmax_steps: int = TrainingSettings.reinmax_steps,
         seed: int = TrainingSettings.seed,
         compiled: bool | None = TrainingSettings.compile,
         capture: bool = False,
@@ -103,6 +103,7 @@ class Trainer(GradientSteps):
             initial_beta=initial_beta,
             warmup=warmup,
             cooldown=cooldown,
+            reinmax_steps=reinmax_steps,
             seed=seed,
             compiled=compiled,
             capture=capture,

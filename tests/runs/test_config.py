@@ -58,6 +58,8 @@ def test_the_decoder_is_differentiated_at_as_many_draws_as_named() -> None:
         ({"initial_beta": float("inf")}, "finite initial beta"),
         ({"warmup": -1}, "epochs of warm-up of at least 0; got -1"),
         ({"cooldown": -1}, "epochs of cool-down of at least 0; got -1"),
+        ({"reinmax_steps": -1}, "steps by ReinMax of at least 0; got -1"),
+        ({"estimator": "marginal", "reinmax_steps": 1}, "reinmax_steps=0 for the marginal"),
         ({"beta": -1.0}, "finite beta >= 0"),
         ({"hidden": (5, 0)}, "hidden units of at least 1"),
         ({"estimator": "trace", "num_particles": 1, "annealing": 5}, "annealing 0 for the trace"),

@@ -271,17 +271,16 @@ def test_refuses_what_cannot_be_recorded() -> None:
         Trainer(vae, RlooELBO(2), data, capture=True)
     cuda = torch.device("cuda")
     with pytest.raises(ValueError, match="Expected a model and an ELBO whose step needs no traces"):
-        graphs.check_capture(cuda, data, RlooELBO(), False, 0, 0)
+        graphs.check_capture(cuda, data, RlooELBO(), False, {})
     with pytest.raises(ValueError, match="ReinforceELBO or RlooELBO"):
-        graphs.check_capture(cuda, data, SnapshotELBO(), True, 0, 0)
-    with pytest.raises(ValueError, match=r"warmup=0 to capture the step.*got 2"):
-        graphs.check_capture(cuda, data, RlooELBO(), True, 2, 0)
-    with pytest.raises(ValueError, match=r"cooldown=0 to capture the step.*got 3"):
-        graphs.check_capture(cuda, data, RlooELBO(), True, 0, 3)
+        graphs.check_capture(cuda, data, SnapshotELBO(), True, {})
+    for name in ("warmup", "cooldown", "reinmax_steps"):
+        with pytest.raises(ValueError, match=rf"{name}=0 to capture the step.*got 2"):
+            graphs.check_capture(cuda, data, RlooELBO(), True, {"epochs": 0, name: 2})
     blocks = object.__new__(BlockData)
     with pytest.raises(ValueError, match=r"Expected data on the device .* got BlockData"):
-        graphs.check_capture(cuda, blocks, RlooELBO(), True, 0, 0)
-    graphs.check_capture(cuda, Doubles(), RlooELBO(), True, 0, 0)
+        graphs.check_capture(cuda, blocks, RlooELBO(), True, {})
+    graphs.check_capture(cuda, Doubles(), RlooELBO(), True, {"warmup": 0})
 
 
 def test_says_what_could_not_be_recorded(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

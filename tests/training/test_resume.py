@@ -36,7 +36,7 @@ def trainer(estimator: str = "rloo", **options: Any) -> Trainer:
     vae, elbo = tiny_vae(), build_elbo(config, (4,))
     options = {"batch_size": 5, "learning_rate": 0.01, "averaging": 0.9, "seed": 3, **options}
     if ESTIMATORS[estimator].has_beta:
-        options |= {"annealing": 3, "initial_beta": 2.0, "warmup": 2}
+        options |= {"annealing": 3, "initial_beta": 2.0, "warmup": 2, "reinmax_steps": 3}
     return Trainer(vae, elbo, _Doubles(), tiny_data(7), **options)
 
 
