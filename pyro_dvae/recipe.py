@@ -32,7 +32,8 @@ more it loses. `examples/published/README.md` has the figures."""
 WARMED_RATE = 2e-3
 """The learning rate of Adam for many data and `SnapshotELBO` or a grid. It needs a warm-up."""
 REINMAX_STEPS = 300
-"""The first steps of a grid that is trained by RLOO, by ReinMax, which leaves the plateau."""
+"""The number of steps by ReinMax at the start of a grid, all others being of RLOO: they leave the
+plateau, where the code tells nothing yet."""
 REINMAX_SHARE = 10
 """They are at most a tenth of all steps."""
 WARMUP_STEPS = 500
