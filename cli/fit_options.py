@@ -129,8 +129,8 @@ ParticlesOption = Annotated[
         "--particles",
         help="S, the number of draws of z per datum and step. If left out: 4 for rloo, "
         "carms, vimco, rws and jsa, 2 for snapshot and sum-first, and 1 for all others. Where "
-        "--estimator is left out too, rloo has 2 with --network conv-grid and 65,537 codes or "
-        "more.",
+        "--estimator is left out too, rloo has 2 for many data, --network conv-grid and more than "
+        "65,536 codes.",
     ),
 ]
 DecoderParticlesOption = Annotated[
@@ -166,7 +166,8 @@ AnnealingOption = Annotated[
     training(
         help="The number of epochs over which beta falls from --initial-beta to --beta. If left "
         f"out: {ANNEALING}, but at most a fifth of --epochs, or "
-        "0 for the estimators trace and marginal, which have no beta."
+        "0 for the estimators trace and marginal, which have no beta, and for rloo where "
+        "--reinmax-steps is 300 by default."
     ),
 ]
 InitialBetaOption = Annotated[
@@ -177,9 +178,9 @@ WarmupOption = Annotated[
     int,
     training(
         help="The number of epochs over which the learning rate grows linearly from 0 to --lr. If "
-        "left out: 0; but for many data and the estimators snapshot and reinmax, or --network "
-        "conv-grid with rloo, as many as make 500 steps, at most a fiftieth of --epochs, and at "
-        "least 1.",
+        "left out: 0; but for many data and the estimators snapshot and reinmax, or rloo where "
+        "--reinmax-steps is 300 by default, as many as make 500 steps, at most a fiftieth of "
+        "--epochs, and at least 1.",
         show_default=False,
     ),
 ]
@@ -224,8 +225,8 @@ LearningRateOption = Annotated[
     training(
         "--lr",
         help="The learning rate of the optimiser, which is Adam. If left out: 0.003 for few data; "
-        "else 0.002 for the estimator snapshot and, with --reinmax-steps, for rloo, and 0.001 for "
-        "others.",
+        "else 0.002 for the estimator snapshot, and for rloo where --reinmax-steps is 300 by "
+        "default, and 0.001 for others.",
         show_default=False,
     ),
 ]

@@ -112,16 +112,15 @@ def training_recipe(
     averaged = min(1_000, max(100, 2 * steps))
     few = is_few(num_data, num_elements)
     most = epochs_of(LEAST_STEPS, RunSettings.epochs) if epochs is None else epochs
+    if few:
+        by_snapshot = by_reinmax = by_grid = False
     rate, warmup, falls = 3e-3 if few else RunSettings.learning_rate, 0, 0
-    by_grid = by_grid and not few
-    if (by_snapshot or by_reinmax or by_grid) and not few:
+    if by_snapshot or by_grid:
+        rate = WARMED_RATE
+    if by_snapshot or by_reinmax or by_grid:
         warmup = max(1, min(math.ceil(WARMUP_STEPS / steps), most // WARMUP_SHARE))
-    if by_grid:
-        rate = WARMED_RATE
-    if by_snapshot and not few:
-        rate = WARMED_RATE
-        if steps * most >= COOLED_STEPS and patience in ("auto", None):
-            falls = most // COOLDOWN_SHARE
+    if by_snapshot and steps * most >= COOLED_STEPS and patience in ("auto", None):
+        falls = most // COOLDOWN_SHARE
     cooldown = falls if cooldown is None else cooldown
     if patience == "auto":
         # The ELBO is best at the end of a cool-down, which no early end is to cut off.
@@ -205,13 +204,11 @@ def estimator_recipe(
     if not is_few(num_data, num_elements):
         if {"estimator", "baseline"} & set(named):
             return {}
-        if num_codes > MAX_CODES and by_grid:
-            if "num_particles" in named:  # it may be 1
+        if num_codes > MAX_CODES:
+            if not by_grid or "num_particles" in named:  # which may be 1
                 return {"estimator": "reinmax"}
             found = {"estimator": "rloo", "num_particles": 2, "decoder_particles": 1}
             return {name: value for name, value in found.items() if name not in named}
-        if num_codes > MAX_CODES:
-            return {"estimator": "reinmax"}
         fits = by_snapshot and num_codes <= FEW_CODES and num_codes * num_elements <= MOST_SCORED
         return {"estimator": "snapshot"} if fits and "decoder_particles" not in named else {}
     few = num_codes * num_elements <= (MOST_SCORED if by_product else MOST_NUMBERS)

@@ -73,16 +73,18 @@ class CategoricalVAE(TableEstimator):
             as many as make 1,500 steps.
         batch_size: B, the number of data points per step.
         learning_rate: the learning rate of Adam; None for 0.001, or 0.003 for few values, or 0.002
-            for more of them and the estimator "snapshot".
+            for more of them and the estimator "snapshot", or "rloo" where `reinmax_steps` is not 0
+            by default.
         averaging: the decay of the average of the weights, which is what is kept; 0 for no average;
             None averages over about two epochs.
         annealing: the number of epochs over which beta falls from `initial_beta`; None for 10, or
             as many as make 400 steps, but at most a fifth of `epochs`, and 0 for an estimator
-            without beta.
+            without beta, and where `reinmax_steps` is not 0 by default.
         initial_beta: the weight of the KL term before the first step, where it is annealed; None
             for 4.
         warmup: the number of epochs over which the learning rate grows linearly from 0; None for
-            0, or for as many as make 500 steps for many values and the estimator "snapshot".
+            0, or for as many as make 500 steps for many values and the estimator "snapshot" or
+            "reinmax", or where `reinmax_steps` is not 0 by default.
         cooldown: the number of last epochs over which it falls linearly to 0; None for 0, or
             for half of `epochs` for many values, the estimator "snapshot", 20,000 steps or more,
             and a `patience` that is no number above 0.

@@ -394,6 +394,7 @@ def test_code_and_parts_decide_the_estimator_of_many_data(
         ({"num_categories": 2}, "rloo", (4, None), 0),  # K^D can be summed
         ({"network": "conv"}, "reinmax", (1, None), 0),
         ({"network": "conv-grid:4"}, "rloo", (2, 1), 300),
+        ({"encoder": "own:encoder"}, "reinmax", (1, None), 0),  # which may share nothing
     ],
     ids=str,
 )

@@ -173,14 +173,15 @@ def _with_recipe(
     by_product = _is_plain(config, SCORED_BY_PRODUCT)
     complete = not (has_gaps or is_masked(config.likelihood))
     by_snapshot = complete and _is_plain(config, ["bernoulli"])
-    by_grid = config.network.partition(":")[0] == "conv-grid" and _is_plain(config)
+    is_grid = config.network.partition(":")[0] == "conv-grid" and config.encoder is None
+    by_grid = is_grid and _is_plain(config)
     chosen = estimator_recipe(
         *size, codes, named, by_product=by_product, by_snapshot=by_snapshot, by_grid=by_grid
     )
     if chosen.get("estimator") == "reinmax" and not _has_known_kl(config):
         chosen = {}
     if "estimator" in chosen:
-        own = {name: None for name in {"num_particles", "annealing"} - named}
+        own = {name: None for name in {"num_particles", "annealing"} - named}  # of the estimator
         chosen = own | chosen
     config = replace(config, **chosen)
     estimator = estimator_of(config.estimator)
