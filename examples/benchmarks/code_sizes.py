@@ -1,9 +1,10 @@
 """The time of one training step for codes of several sizes, beside the same step written by hand.
 
-Both train by RLOO with four particles, with the networks 784-512-256-code, on batches of 100
-images that are binarised anew at each step. The step by hand is plain PyTorch: categorical draws,
-the decoder, the leave-one-out signal, the KL term in closed form, and torch's fused Adam. The two
-take turns, a few steps of each size at a time. Read the ratios, not the times.
+Both train by RLOO with four particles, or by ReinMax with one, with the networks 784-512-256-code,
+on batches of 100 images that are binarised anew at each step. The step by hand is plain PyTorch:
+categorical draws, the decoder, the gradient of the estimator, the KL term in closed form, and
+torch's fused Adam. The two take turns, a few steps of each size at a time. Read the ratios, not the
+times.
 
 Example: OMP_NUM_THREADS=1 python examples/benchmarks/code_sizes.py --rounds 7 --json sizes.json
 """
@@ -32,6 +33,7 @@ from pyro_dvae import (
     DiscreteVAE,
     MLPDecoder,
     MLPEncoder,
+    ReinMaxELBO,
     RlooELBO,
     Trainer,
     UniformPrior,
@@ -42,11 +44,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from_scratch: Any = import_module("from_scratch")
 
 CODES = ["4x8", "20x10", "49x64", "8x256", "200x2"]
-BATCH_SIZE, PARTICLES, LEARNING_RATE = 100, 4, 1e-3
+BATCH_SIZE, PARTICLES, LEARNING_RATE, TEMPERATURE = 100, 4, 1e-3, 1.3
 Epoch = Callable[[], object]
 
 
-def ours(images: Tensor, code: tuple[int, int], hidden: tuple[int, int]) -> Epoch:
+def ours(images: Tensor, code: tuple[int, int], hidden: tuple[int, int], estimator: str) -> Epoch:
     """An epoch of `Trainer`."""
     event = images.shape[1:]
     vae = DiscreteVAE(
@@ -57,7 +59,8 @@ def ours(images: Tensor, code: tuple[int, int], hidden: tuple[int, int]) -> Epoc
     )
     options: dict[str, Any] = {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
     options |= {"averaging": 0.0, "annealing": 0}  # no more than the step by hand does
-    trainer = Trainer(vae, RlooELBO(PARTICLES), BinaryImages(images), **options)
+    elbo = RlooELBO(PARTICLES) if estimator == "rloo" else ReinMaxELBO(temperature=TEMPERATURE)
+    trainer = Trainer(vae, elbo, BinaryImages(images), **options)
     records = trainer.run(sys.maxsize)
     return lambda: next(records)
 
@@ -83,8 +86,39 @@ def rloo_loss(encoder: Any, decoder: Any, x: Tensor) -> Tensor:
     return (kl - log_p.mean(0) - score).sum()
 
 
-def by_hand(images: Tensor, code: tuple[int, int], hidden: tuple[int, int]) -> Epoch:
+class ReinMax(torch.autograd.Function):
+    """Forward, a one-hot draw. Backward, the gradient of ReinMax (Liu et al. 2023)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        """A draw z, (B, D, K), from normalised logits of that shape."""
+        z = one_hot(Categorical(logits=logits).sample(), logits.shape[-1]).to(logits)
+        ctx.save_for_backward(logits, z)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """2 J((softmax(logits/tau) + z)/2) g - J(softmax(logits)) g / 2, J(p) = diag(p) - p p^T."""
+        logits, z = ctx.saved_tensors
+        middle, q = ((logits / TEMPERATURE).softmax(-1) + z) / 2, logits.exp()
+        first = middle * (gradient - (middle * gradient).sum(-1, keepdim=True))
+        second = q * (gradient - (q * gradient).sum(-1, keepdim=True))
+        return 2 * first - second / 2
+
+
+def reinmax_loss(encoder: Any, decoder: Any, x: Tensor) -> Tensor:
+    """Minus the ELBO per batch, with the gradient of ReinMax. The arguments are as above."""
+    log_q = encoder(x).log_softmax(-1)  # (B, D, K)
+    logits = decoder(ReinMax.apply(log_q).flatten(-2))
+    minus_log_p = binary_cross_entropy_with_logits(logits, x, reduction="none").sum()
+    return minus_log_p + (log_q.exp() * log_q).sum()  # the KL without its constant
+
+
+def by_hand(
+    images: Tensor, code: tuple[int, int], hidden: tuple[int, int], estimator: str
+) -> Epoch:
     """An epoch of the same steps in plain PyTorch."""
+    loss_of = rloo_loss if estimator == "rloo" else reinmax_loss
     sizes = (images[0].numel(), *code, hidden)
     encoder, decoder = from_scratch.make_encoder(*sizes), from_scratch.make_decoder(*sizes)
     weights = [*encoder.parameters(), *decoder.parameters()]
@@ -92,7 +126,7 @@ def by_hand(images: Tensor, code: tuple[int, int], hidden: tuple[int, int]) -> E
 
     def epoch() -> None:
         for index in torch.randperm(len(images)).split(BATCH_SIZE):
-            loss = rloo_loss(encoder, decoder, from_scratch.binarize(images[index]))
+            loss = loss_of(encoder, decoder, from_scratch.binarize(images[index]))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -104,7 +138,7 @@ def measure(code: tuple[int, int], args: argparse.Namespace) -> dict[str, float]
     """Medians over the rounds: milliseconds per step of both, and the ratio within a round."""
     images = load_images("mnist-sample").train[: args.steps * BATCH_SIZE]
     steps = len(images) // BATCH_SIZE
-    epochs = [make(images, code, tuple(args.hidden)) for make in (ours, by_hand)]
+    epochs = [make(images, code, tuple(args.hidden), args.estimator) for make in (ours, by_hand)]
     for epoch in epochs:
         epoch()
     times: list[list[float]] = [[], []]
@@ -124,6 +158,7 @@ def main() -> None:
     """Print a table with a line per code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--codes", default=",".join(CODES), help="D x K, as 4x8,20x10")
+    parser.add_argument("--estimator", choices=("rloo", "reinmax"), default="rloo")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10, help="steps of an epoch, at most 50")
     parser.add_argument("--hidden", type=int, nargs=2, default=(512, 256))

@@ -29,7 +29,9 @@ class PathwiseELBO(DiscreteELBO):
     f is the objective, theta are the logits of q, and z is the one-hot draw, which has no
     derivative in theta. Forward, the traces hold z, so that every log-probability is that of an
     exact draw. The programs go on with `value`. Backward, `pull` turns the gradient in `value` into
-    one in the logits. There is no score-function term.
+    one in the logits. There is no score-function term. For most models, `Trainer` computes the
+    gradient of the library's own subclasses without traces (`training/direct.py`), but for those
+    that draw in `pull`.
 
     Args:
         num_particles: S, draws of z per datum.

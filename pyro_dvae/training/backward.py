@@ -12,8 +12,12 @@ from torch import Tensor, nn
 
 from pyro_dvae.codes import num_codes
 from pyro_dvae.elbos.base import DiscreteELBO
+from pyro_dvae.elbos.gumbel_softmax import GumbelSoftmaxELBO
+from pyro_dvae.elbos.pathwise import PathwiseELBO
+from pyro_dvae.elbos.reinmax import ReinMaxELBO
 from pyro_dvae.elbos.score_function import ReinforceELBO, RlooELBO, ScoreFunctionELBO
 from pyro_dvae.elbos.snapshot import SnapshotELBO
+from pyro_dvae.elbos.straight_through import GappedStraightThroughELBO, StraightThroughELBO
 from pyro_dvae.guides import MeanFieldGuide
 from pyro_dvae.likelihoods.base import FlatDistribution
 from pyro_dvae.likelihoods.bernoulli import IndependentBernoulli
@@ -108,7 +112,7 @@ class Backward:
         if found is not None:
             loss = found.loss
             _check_graph(bool(found.outputs))
-            torch.autograd.backward(found.outputs, found.gradients)
+            found.backward()
         elif not hasattr(self.elbo, "differentiable_loss"):
             loss = self._of_pyros_own(batch)
         else:
@@ -180,16 +184,17 @@ def needs_no_traces(vae: DiscreteVAE, elbo: Any, rows: tuple[Tensor, ...]) -> bo
 def is_as_written(vae: DiscreteVAE, elbo: Any) -> bool:
     """Whether `gradient_without_traces` would obey every method that the traces would call.
 
-    It calls `advantage` of the ELBO, `encode` and `decode` of the model, and all that these call.
+    It calls `advantage` of the ELBO, or `value` and `pull` of a pathwise one as the library has
+    them, and `encode` and `decode` of the model, and all that these call.
     It does not call the programs of the model, nor hooks of prior and guide, and it has formulas of
     its own for `UniformPrior`, `LearnedPrior` and `MeanFieldGuide`. So no other method may have
     been replaced.
     """
     parts = (vae.prior, vae.posterior_family)
+    is_scored = isinstance(elbo, ScoreFunctionELBO) and not elbo.needs_traces
     return (
-        isinstance(elbo, ScoreFunctionELBO)
+        (is_scored or isinstance(elbo, PathwiseELBO))
         and elbo.analytic_kl
-        and not elbo.needs_traces
         and is_original(elbo, _ELBOS, free=("advantage", "_baseline"))
         and is_original(vae, _MODEL, free=("encode", "decode", "mode", "reconstruct", "sample"))
         and are_unchanged(_PARTS)
@@ -203,7 +208,11 @@ def _is_zero(logits: Tensor) -> bool:
     return logits.is_meta or not logits.any()
 
 
-_ELBOS = members(DiscreteELBO, ScoreFunctionELBO, ReinforceELBO, RlooELBO, SnapshotELBO)
+_ELBOS = members(
+    *(DiscreteELBO, ScoreFunctionELBO, ReinforceELBO, RlooELBO, SnapshotELBO),
+    *(PathwiseELBO, StraightThroughELBO, GappedStraightThroughELBO),
+    *(GumbelSoftmaxELBO, ReinMaxELBO),
+)
 _MODEL = members(DiscreteVAE)
 # A compiled graph does not notice that a class of distributions has changed, as it is no module.
 _PARTS = members(UniformPrior, LearnedPrior, MeanFieldGuide, FlatDistribution, IndependentBernoulli)

@@ -130,8 +130,8 @@ class CompiledBackward(Backward):
         self, batch: tuple[Tensor, ...], draws: Tensor, bad: Tensor, known: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         found = gradient_without_traces(self.vae, self.elbo, batch, lambda _: draws, known)
-        loss, outputs, seeds = cast(OutputGradients, found)
-        gradients = torch.autograd.grad(outputs, self._weights, seeds, allow_unused=True)
+        found = cast(OutputGradients, found)
+        loss, gradients = found.loss, found.in_weights(self._weights)
         # 0 times a finite number is 0, and 0 times any other number is NaN. The compiler fuses this
         # product with the computation of the gradient.
         odd = loss * 0 + sum((grad * 0).sum() for grad in gradients if grad is not None)

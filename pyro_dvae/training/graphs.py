@@ -142,7 +142,7 @@ def check_capture(
     if not needs_no_traces or isinstance(elbo, SnapshotELBO):  # which decodes all codes at times
         raise ValueError(
             "Expected a model and an ELBO whose step needs no traces to capture it; got others. "
-            "Use ReinforceELBO or RlooELBO with a mean-field guide and a uniform or learned prior, "
+            "Use RlooELBO or ReinMaxELBO with a mean-field guide and a uniform or learned prior, "
             "or capture=False."
         )
     for name, number in changes.items():

@@ -99,8 +99,8 @@ class GradientSteps:
         if compiled and not needs_no_traces(vae, elbo, rows):
             raise ValueError(
                 f"Expected a model and an ELBO whose step compiles; got {type(elbo).__name__} and "
-                f"{type(vae).__name__}. Use ReinforceELBO or RlooELBO with a mean-field guide and "
-                "a uniform or learned prior, or compiled=False."
+                f"{type(vae).__name__}. Use RlooELBO or ReinMaxELBO with a mean-field guide and a "
+                "uniform or learned prior, or compiled=False."
             )
         self._trial_rows = rows
         self.compiled = bool(compiled) and not self._means_are_shared

@@ -64,13 +64,15 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((name, "uniform", {}) for name in NAMES),
     ("rloo", "learned", {}),
     ("rloo", "uniform", ANNEALED),
+    *((name, "learned", {}) for name in ("gumbel-softmax", "st-gumbel", "gapped-st")),
+    ("reinmax", "learned", ANNEALED),
     ("reinforce, running mean", "learned", ANNEALED),
 ]
 
 
 @pytest.mark.parametrize(
     ("name", "prior", "options"),
-    [CASES[-1], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[:-1])],
+    [*CASES[-2:], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[:-2])],
 )
 def test_trains_alike(name: str, prior: str, options: dict[str, Any]) -> None:
     """With a short last batch, while beta falls, and in what the ELBO remembers."""
@@ -122,10 +124,36 @@ def test_a_decoder_that_is_differentiated_at_one_particle() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+class Scaled(nn.Module):
+    """A network, and a weight that multiplies its outputs."""
+
+    def __init__(self, network: nn.Module, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.network, self.weight = network, weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.weight * self.network(x)
+        return result
+
+
 @pytest.mark.slow
-def test_free_bits() -> None:
+@pytest.mark.parametrize("name", ["rloo", "reinmax"])
+def test_a_weight_that_both_networks_share(name: str) -> None:
+    def trained(compiled: bool) -> Tensor:
+        torch.manual_seed(1)
+        vae, shared = tiny_vae(), nn.Parameter(torch.ones(()))
+        vae.encoder, vae.decoder = Scaled(vae.encoder, shared), Scaled(vae.decoder, shared)
+        options: dict[str, Any] = {"batch_size": BATCH_SIZE, "compiled": compiled}
+        return after(Trainer(vae, ELBOS[name](), tiny_data(NUM_DATA), **options), 2)
+
+    torch.testing.assert_close(trained(True), trained(False), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rloo", "reinmax"])
+def test_free_bits(name: str) -> None:
     results = [
-        after(trainer(ELBOS["rloo"](free_bits=0.05), compiled=flag), 2) for flag in (False, True)
+        after(trainer(ELBOS[name](free_bits=0.05), compiled=flag), 2) for flag in (False, True)
     ]
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
@@ -250,7 +278,7 @@ def test_names_what_is_not_finite() -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights[:-1], after_it[:-1], strict=True))
 
 
-@pytest.mark.parametrize("name", ["gumbel-softmax", "enumerated", "rebar"])
+@pytest.mark.parametrize("name", ["reinmax-rao", "enumerated", "rebar"])
 def test_refuses_what_needs_traces(name: str) -> None:
     with pytest.raises(ValueError, match=r"whose step compiles; got \w+ELBO and DiscreteVAE"):
         trainer(ELBOS[name](), compiled=True)
@@ -260,7 +288,8 @@ def test_needs_no_traces() -> None:
     vae, elbo = tiny_vae(), ELBOS["rloo"]()
     rows = (tiny_data(3),)
     assert needs_no_traces(vae, elbo, rows)
-    assert not needs_no_traces(vae, ELBOS["gumbel-softmax"](), rows)
+    assert needs_no_traces(vae, ELBOS["reinmax"](), rows)
+    assert not needs_no_traces(vae, ELBOS["reinmax-rao"](), rows)
     assert not needs_no_traces(vae, RlooELBO(2, analytic_kl=False), rows)
     assert not needs_no_traces(vae, ReinforceELBO(baseline=MLPBaseline((4,))), rows)
     other = make_vae("autoregressive")

@@ -9,9 +9,11 @@ import torch
 from oracle import gradient
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
-from zoo import ELBOS, LIKELIHOODS, make_batch, make_vae, tiny_data, tiny_vae
+from zoo import ELBOS, LIKELIHOODS, D, K, make_batch, make_vae, tiny_data, tiny_vae
 
 from pyro_dvae import Bernoulli, MeanFieldGuide, RlooELBO, Trainer, UniformPrior
+from pyro_dvae.elbos.gumbel_softmax import ConditionalGumbelELBO
+from pyro_dvae.elbos.pathwise import PathwiseELBO
 from pyro_dvae.elbos.score_function import ScoreFunctionELBO
 from pyro_dvae.training.adam import FusedAdam
 from pyro_dvae.training.backward import Backward, needs_no_traces
@@ -20,7 +22,8 @@ from pyro_dvae.training.compiled import CompiledBackward
 DIRECT = [
     name
     for name in ELBOS
-    if isinstance(elbo := ELBOS[name](), ScoreFunctionELBO) and not elbo.needs_traces
+    if (isinstance(elbo := ELBOS[name](), ScoreFunctionELBO) and not elbo.needs_traces)
+    or (isinstance(elbo, PathwiseELBO) and not isinstance(elbo, ConditionalGumbelELBO))
 ]
 OPTIONS: list[dict[str, Any]] = [{}, {"beta": 0.3}, {"free_bits": 0.01}]
 
@@ -57,8 +60,9 @@ def check_equal(fast: Any, slow: Any, vae: Any, batch: tuple[Tensor, ...]) -> No
     assert b[2:].abs().max() > 1e-3
 
 
-def test_the_score_function_estimators_go_directly() -> None:
+def test_estimators_go_directly() -> None:
     expected = {"reinforce", "reinforce, constant", "reinforce, running mean", "rloo"}
+    expected |= {"reinmax", "straight-through", "gapped-st", "gumbel-softmax", "st-gumbel"}
     assert set(DIRECT) >= expected
 
 
@@ -90,7 +94,7 @@ def test_differentiates_the_decoder_at_some_particles(num: int, options: dict[st
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("name", ["reinforce", "rloo"])
+@pytest.mark.parametrize("name", ["reinforce", "rloo", "reinmax"])
 def test_whatever_the_likelihood(name: str, likelihood: str) -> None:
     vae = make_vae(likelihood=likelihood)
     check_equal(ELBOS[name](), ELBOS[name](), vae, make_batch(vae, likelihood))
@@ -120,7 +124,7 @@ class OwnLikelihood(Bernoulli):
 
 
 @pytest.mark.parametrize("part", ["guide", "prior", "likelihood", "all"])
-@pytest.mark.parametrize("name", ["reinforce", "rloo"])
+@pytest.mark.parametrize("name", ["reinforce", "rloo", "reinmax"])
 def test_parts_of_ones_own_are_asked(name: str, part: str) -> None:
     vae = tiny_vae()
     if part in ("guide", "all"):
@@ -132,14 +136,44 @@ def test_parts_of_ones_own_are_asked(name: str, part: str) -> None:
     check_equal(ELBOS[name](), ELBOS[name](), vae, make_batch(vae))
 
 
+@pytest.mark.parametrize("num_particles", [2, 3])
+@pytest.mark.parametrize("name", ["reinmax", "gumbel-softmax"])
+def test_pathwise_with_several_particles(name: str, num_particles: int) -> None:
+    fast, slow = (ELBOS[name](num_particles=num_particles) for _ in range(2))
+    vae = make_vae("learned")
+    check_equal(fast, slow, vae, make_batch(vae))
+
+
+class Deaf(nn.Module):
+    """A decoder that does not use the code."""
+
+    def __init__(self, params: Tensor) -> None:
+        super().__init__()
+        self.params = params
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.params.expand(*z.shape[:-2], -1)
+
+
+@pytest.mark.parametrize("prior", ["uniform", "learned"])
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize("name", ["reinmax", "gumbel-softmax"])
+def test_a_decoder_that_does_not_use_the_code(name: str, is_trained: bool, prior: str) -> None:
+    vae = make_vae(prior)
+    params = torch.randn(vae.decoder(torch.zeros(D, K)).shape[-1])
+    vae.decoder = Deaf(nn.Parameter(params) if is_trained else params)
+    check_equal(ELBOS[name](), ELBOS[name](), vae, make_batch(vae))
+
+
+@pytest.mark.parametrize("name", ["rloo", "reinmax"])
 @pytest.mark.parametrize("frozen", ["encoder", "decoder"])
-def test_with_a_frozen_network(frozen: str) -> None:
+def test_with_a_frozen_network(frozen: str, name: str) -> None:
     vae = tiny_vae()
-    check_equal(ELBOS["rloo"](), ELBOS["rloo"](), vae, make_batch(vae))
+    check_equal(ELBOS[name](), ELBOS[name](), vae, make_batch(vae))
     getattr(vae, frozen).requires_grad_(False)
-    found = written_out(ELBOS["rloo"](), vae, make_batch(vae))[2:]
+    found = written_out(ELBOS[name](), vae, make_batch(vae))[2:]
     getattr(vae, frozen).requires_grad_(True)
-    expected = traced(ELBOS["rloo"](), vae, make_batch(vae))[2:]
+    expected = traced(ELBOS[name](), vae, make_batch(vae))[2:]
     at = [torch.full((w.numel(),), frozen in name) for name, w in vae.named_parameters()]
     torch.testing.assert_close(found, expected.masked_fill(torch.cat(at), 0))
 
@@ -174,7 +208,7 @@ class Excluding(nn.Module):
 
 
 @pytest.mark.parametrize("prior", ["uniform", "learned"])
-@pytest.mark.parametrize("name", ["reinforce", "rloo"])
+@pytest.mark.parametrize("name", ["reinforce", "rloo", "reinmax", "gumbel-softmax"])
 def test_a_category_of_probability_zero(name: str, prior: str) -> None:
     vae = make_vae(prior)
     vae.encoder = Excluding(vae.encoder)

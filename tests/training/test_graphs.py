@@ -28,7 +28,7 @@ from pyro_dvae.training.compiled import torch_compiles
 
 BATCH_SIZE = 4
 NUM_DATA = 22  # five full batches, so that some are replayed in the first epoch, and a short one
-NAMES = ["reinforce", "reinforce, running mean", "rloo"]
+NAMES = ["reinforce", "reinforce, running mean", "rloo", "reinmax"]
 PRIORS = ["uniform", "learned"]
 ANNEALED = {"annealing": 2, "initial_beta": 3.0}
 
@@ -272,7 +272,7 @@ def test_refuses_what_cannot_be_recorded() -> None:
     cuda = torch.device("cuda")
     with pytest.raises(ValueError, match="Expected a model and an ELBO whose step needs no traces"):
         graphs.check_capture(cuda, data, RlooELBO(), False, {})
-    with pytest.raises(ValueError, match="ReinforceELBO or RlooELBO"):
+    with pytest.raises(ValueError, match="RlooELBO or ReinMaxELBO"):
         graphs.check_capture(cuda, data, SnapshotELBO(), True, {})
     for name in ("warmup", "cooldown", "reinmax_steps"):
         with pytest.raises(ValueError, match=rf"{name}=0 to capture the step.*got 2"):

@@ -25,8 +25,9 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize, prune
 from zoo import make_batch, make_vae, tiny_data, tiny_vae
 
-from pyro_dvae import DiscreteVAE, ReinforceELBO, RlooELBO, Trainer
+from pyro_dvae import DiscreteVAE, GumbelSoftmaxELBO, ReinforceELBO, ReinMaxELBO, RlooELBO, Trainer
 from pyro_dvae.elbos.base import DiscreteELBO, Terms
+from pyro_dvae.elbos.pathwise import PathwiseELBO
 from pyro_dvae.elbos.score_function import ScoreFunctionELBO
 from pyro_dvae.likelihoods.base import FlatDistribution
 from pyro_dvae.likelihoods.bernoulli import IndependentBernoulli
@@ -266,11 +267,13 @@ ELBOS: dict[str, Callable[[], Any]] = {
     "rloo": lambda: RlooELBO(3),
     "reinforce": warm,
     "own": lambda: OwnELBO(2),
+    "reinmax": ReinMaxELBO,
+    "gumbel-softmax": GumbelSoftmaxELBO,
 }
 ELBO_METHODS = methods(ELBO, DiscreteELBO, ScoreFunctionELBO, RlooELBO)
 OF_A_STEP = {
     *("differentiable_loss", "terms", "split", "bound", "objective", "surrogate", "wrap"),
-    *("kl_weight", "closed_form_sites", "advantage", "_baseline"),
+    *("kl_weight", "closed_form_sites", "advantage", "_baseline", "draw", "value", "pull"),
 }
 """Methods that must change a step of SVI, so that the comparison means something."""
 
@@ -281,6 +284,8 @@ OF_A_STEP = {
         *cases("rloo", ELBO_METHODS),
         *cases("reinforce", methods(ReinforceELBO)),
         *cases("own", methods(OwnELBO)),
+        *cases("reinmax", methods(PathwiseELBO, ReinMaxELBO)),
+        *cases("gumbel-softmax", methods(GumbelSoftmaxELBO)),
     ],
 )
 def test_methods_of_an_elbo(
