@@ -274,20 +274,24 @@ def test_a_grid_with_many_data_and_a_large_code_is_trained_by_rloo() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_data", "epochs", "by_grid", "steps", "annealing"),
+    ("num_data", "epochs", "by_grid", "figures"),
     [
-        (57_000, 6, True, 300, 0),
-        (57_000, 6, False, 0, 1),
-        (5_000, 50, True, 250, 0),
-        (5_000, 1, True, 5, 0),
-        (178, 50, True, 0, 10),
+        (57_000, 6, True, (300, 1, 0)),
+        (57_000, 6, False, (0, 0, 1)),
+        (10_200, 14, True, (300, 3, 0)),
+        (5_000, 50, True, (300, 6, 0)),
+        (5_000, 10, True, (125, 3, 0)),
+        (5_000, 1, True, (12, 1, 0)),
+        (178, 50, True, (0, 0, 10)),
     ],
 )
 def test_a_grid_begins_with_steps_of_reinmax(
-    num_data: int, epochs: int, by_grid: bool, steps: int, annealing: int
+    num_data: int, epochs: int, by_grid: bool, figures: tuple[int, ...]
 ) -> None:
+    """The learning rate grows during them."""
     found = training_recipe(num_data, 784, 100, anneals=True, by_grid=by_grid, epochs=epochs)
-    assert (found["reinmax_steps"], found["annealing"]) == (steps, annealing)
+    names = ("reinmax_steps", "warmup", "annealing")
+    assert tuple(found[name] for name in names) == figures
 
 
 @pytest.mark.parametrize(
@@ -414,7 +418,7 @@ def test_a_grid_decides_the_estimator_of_many_data(
     # Of 5,000 epochs of one step each:
     assert config.annealing == (0 if reinmax_steps else 400)
     assert config.learning_rate == (2e-3 if reinmax_steps else 1e-3)
-    assert config.warmup == (100 if reinmax_steps or estimator == "reinmax" else 0)
+    assert config.warmup == (300 if reinmax_steps else 100 if estimator == "reinmax" else 0)
 
 
 def test_bits_with_gaps_are_not_trained_with_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
