@@ -89,7 +89,8 @@ def test_the_rule_in_figures(num_data: int, figures: tuple[float, ...]) -> None:
         (57_000, {"by_snapshot": False}, (1e-3, 0, 0, 10)),
         (57_000, {"by_snapshot": False, "cooldown": 3}, (1e-3, 0, 3, None)),
         (57_000, {"by_snapshot": False, "by_reinmax": True}, (1e-3, 1, 0, 10)),
-        (5_000, {"by_snapshot": False, "by_reinmax": True}, (1e-3, 2, 0, 30)),
+        (5_000, {"by_snapshot": False, "by_reinmax": True}, (1e-3, 10, 0, 30)),
+        (5_000, {"by_snapshot": False, "by_reinmax": True, "epochs": 20}, (1e-3, 4, 0, 30)),
         (178, {"by_snapshot": False, "by_reinmax": True}, (3e-3, 0, 0, 750)),
         (57_000, {"by_snapshot": False, "by_grid": True}, (2e-3, 1, 0, 10)),
         (178, {"by_snapshot": False, "by_grid": True}, (3e-3, 0, 0, 750)),
@@ -382,7 +383,7 @@ def test_code_and_parts_decide_the_estimator_of_many_data(
     # Of 5,000 epochs of one step each:
     assert config.annealing == named.get("annealing", 400)
     assert config.learning_rate == (2e-3 if estimator == "snapshot" else 1e-3)
-    assert config.warmup == (100 if estimator in ("snapshot", "reinmax") else 0)
+    assert config.warmup == {"snapshot": 100, "reinmax": 500}.get(estimator, 0)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +419,7 @@ def test_a_grid_decides_the_estimator_of_many_data(
     # Of 5,000 epochs of one step each:
     assert config.annealing == (0 if reinmax_steps else 400)
     assert config.learning_rate == (2e-3 if reinmax_steps else 1e-3)
-    assert config.warmup == (300 if reinmax_steps else 100 if estimator == "reinmax" else 0)
+    assert config.warmup == (300 if reinmax_steps else 500 if estimator == "reinmax" else 0)
 
 
 def test_bits_with_gaps_are_not_trained_with_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
