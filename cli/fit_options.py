@@ -178,9 +178,9 @@ WarmupOption = Annotated[
     int,
     training(
         help="The number of epochs over which the learning rate grows linearly from 0 to --lr. If "
-        "left out: 0; but for many data and the estimators snapshot and reinmax, or rloo where "
-        "--reinmax-steps is 300 by default, as many as make 500 steps, at most a fiftieth of "
-        "--epochs, and at least 1.",
+        "left out: 0. With many data: for reinmax as many as make 500 steps, at most a fifth of "
+        "--epochs; for snapshot the same, at most a fiftieth; where --reinmax-steps is 300 by "
+        "default, as long as these steps last; in all three at least 1.",
         show_default=False,
     ),
 ]
@@ -200,7 +200,7 @@ ReinmaxStepsOption = Annotated[
         help="The number of first steps whose gradient is that of the estimator reinmax, whatever "
         "--estimator says: it leaves the plateau at the start sooner. If left out: 0; but for many "
         "data, --network conv-grid, more than 65,536 codes and the estimator rloo 300, at most a "
-        "tenth of all steps.",
+        "quarter of all steps.",
         show_default=False,
     ),
 ]

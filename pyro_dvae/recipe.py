@@ -37,7 +37,7 @@ plateau, where the code tells nothing yet. The learning rate grows in the meanti
 REINMAX_SHARE = 4
 """They are at most a quarter of all steps."""
 WARMUP_STEPS = 500
-"""The steps in which the learning rate grows, where they are no more than a fiftieth of all."""
+"""The steps in which the learning rate grows, where they are no more than a share of all."""
 WARMUP_SHARE = 50
 """With "snapshot" the learning rate grows in at most a fiftieth of the most epochs, but at least in
 one: ten of 50 epochs of 48 steps gained nothing."""

@@ -83,8 +83,9 @@ class CategoricalVAE(TableEstimator):
         initial_beta: the weight of the KL term before the first step, where it is annealed; None
             for 4.
         warmup: the number of epochs over which the learning rate grows linearly from 0; None for
-            0, or for as many as make 500 steps for many values and the estimator "snapshot" or
-            "reinmax", or where `reinmax_steps` is not 0 by default.
+            0. With many values and the estimator "snapshot" or "reinmax": for as many as make 500
+            steps, at most a fiftieth or a fifth of `epochs`. Where `reinmax_steps` is not 0 by
+            default: as long as these last.
         cooldown: the number of last epochs over which it falls linearly to 0; None for 0, or
             for half of `epochs` for many values, the estimator "snapshot", 20,000 steps or more,
             and a `patience` that is no number above 0.

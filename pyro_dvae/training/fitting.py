@@ -116,14 +116,15 @@ def fit(
         initial_beta: the beta of the first step, where it is annealed.
         warmup: the number of epochs over which the learning rate grows linearly from 0 to its
             value. A guide that commits to codes in the first, large steps of Adam stays with them.
-            None for 0; for many data and a `SnapshotELBO`, `ReinMaxELBO` or a grid as many as make
-            500 steps, but at most a fiftieth of `epochs`, and at least 1.
+            None for 0. With many data: for a `ReinMaxELBO` as many as make 500 steps, but at most a
+            fifth of `epochs`; for a `SnapshotELBO` the same, but at most a fiftieth; for a grid as
+            many as `reinmax_steps` last; in all three at least 1.
         cooldown: the number of the last of `epochs` over which the learning rate falls linearly to
             0, which takes the noise of the steps out of the weights. A training that stops early
             may not come to it. None for 0; for many data and a `SnapshotELBO` half of `epochs`, if
             there are at least 20,000 steps and `patience` is no number.
         reinmax_steps: the number of first steps by ReinMax; see `Trainer`. None for 0; for many
-            data and a grid 300, but at most a tenth of all. A grid is a `ConvEncoder(grid=True)`
+            data and a grid 300, but at most a quarter of all. A grid is a `ConvEncoder(grid=True)`
             with more codes than can be summed and a `RlooELBO`, a mean-field guide and a uniform or
             learned prior.
         start: "random" keeps the weights of vae as they are; "mixture" starts from a mixture that
