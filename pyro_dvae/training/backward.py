@@ -185,10 +185,9 @@ def is_as_written(vae: DiscreteVAE, elbo: Any) -> bool:
     """Whether `gradient_without_traces` would obey every method that the traces would call.
 
     It calls `advantage` of the ELBO, or `value` and `pull` of a pathwise one as the library has
-    them, and `encode` and `decode` of the model, and all that these call.
-    It does not call the programs of the model, nor hooks of prior and guide, and it has formulas of
-    its own for `UniformPrior`, `LearnedPrior` and `MeanFieldGuide`. So no other method may have
-    been replaced.
+    them, and `encode` and `decode` of the model, and all that these call. It does not call the
+    programs of the model, nor hooks of prior and guide, and it has formulas of its own for
+    `UniformPrior`, `LearnedPrior` and `MeanFieldGuide`. So no other method may have been replaced.
     """
     parts = (vae.prior, vae.posterior_family)
     is_scored = isinstance(elbo, ScoreFunctionELBO) and not elbo.needs_traces

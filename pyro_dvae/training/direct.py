@@ -90,8 +90,9 @@ def gradient_without_traces(
     A pathwise ELBO has no A_s. The gradient in log p(x|z_s) goes on through the decoder to the
     code, and from there to the logits by `PathwiseELBO.pull`.
 
-    Against the traces this saves 17 % of a REINFORCE step and 11 % of an RLOO step with 4
-    particles; against autograd of the same loss, 1 to 3 % (examples/benchmarks/step_pieces.py).
+    Against the traces this saves 17 % of a REINFORCE step, 11 % of an RLOO step with 4 particles,
+    and 13 to 20 % of a ReinMax step (examples/benchmarks/code_sizes.py); against autograd of the
+    same loss, 1 to 3 % of the first two (examples/benchmarks/step_pieces.py).
 
     Args:
         vae: a model that `needs_no_traces`.

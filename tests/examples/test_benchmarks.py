@@ -34,8 +34,10 @@ def test_step_time(tmp_path: Path, hostile_server: Hostile) -> None:
 
 
 @pytest.mark.slow
-def test_code_sizes(tmp_path: Path, hostile_server: Hostile) -> None:
+@pytest.mark.parametrize("estimator", ["rloo", "reinmax"])
+def test_code_sizes(estimator: str, tmp_path: Path, hostile_server: Hostile) -> None:
     options = ["--rounds=2", "--steps=1", "--hidden", "8", "6", "--codes=2x3,3x64"]
+    options += [f"--estimator={estimator}"]
     report, said = run(hostile_server, "code_sizes", *options, cwd=tmp_path)
     assert set(report) == {"2x3", "3x64"}
     for row in report.values():
